@@ -77,7 +77,7 @@ class StrategySpec(_Section):
     """[strategy]: a kind and its own options."""
 
     kind: str = "greedy"
-    options: dict[str, float | int | bool | str] = Field(default_factory=dict)
+    options: dict[str, Any] = Field(default_factory=dict)
 
 
 class BudgetSpec(_Section):
