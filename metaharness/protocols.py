@@ -159,6 +159,14 @@ class EnvironmentInfo:
 class EnvironmentSession(Protocol):
     """What one rollout of one task needs around the harness, and the judgement at its end."""
 
+    @property
+    def stream(self) -> Sequence[Sequence[Task]] | None:
+        """None offline. Online: the stream's batches of labelled tasks; each is solved, then its labels are learned.
+
+        The answer that `score` receives is then the JSON list of all answers, in order.
+        """
+        ...
+
     async def shell(self, command: str, timeout_s: float) -> tuple[str, int]:
         """Run a command in the task's container; returns output and exit code.
 
