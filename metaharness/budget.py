@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from metaharness.errors import BudgetExhausted
@@ -61,10 +61,17 @@ class Caps:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reservation:
-    """An upper bound that was set aside before work began. Settle or release it exactly once."""
+    """An upper bound that was set aside before work began. Settle or release it exactly once.
+
+    Attributes:
+        id: Number within its budget.
+        amount: What was set aside.
+        source: Reservation that it was drawn from, or None; what is not spent goes back there.
+    """
 
     id: int
     amount: Usage
+    source: int | None = None
 
 
 class Budget:
@@ -119,8 +126,25 @@ class Budget:
             self._reserved[self._next_id] = amount
             return Reservation(id=self._next_id, amount=amount)
 
+    def resize(self, reservation: Reservation, amount: Usage) -> Reservation:
+        """Replace a reservation by one of another size.
+
+        Raises:
+            BudgetExhausted: The new size does not fit; the old reservation stays.
+        """
+        with self._lock:
+            others = sum((u for i, u in self._reserved.items() if i != reservation.id), self._spent)
+            for name, left in self._caps.room(others + amount).items():
+                if left < -1e-9:
+                    raise BudgetExhausted(f"budget: {name} cap of {getattr(self._caps, name)} reached")
+            self._reserved[reservation.id] = amount
+            return Reservation(id=reservation.id, amount=amount, source=reservation.source)
+
     def draw(self, reservation: Reservation, amount: Usage) -> Reservation:
         """Move `amount` out of a reservation into a new one of its own.
+
+        Amounts are upper bounds: what the new one does not spend returns to `reservation` while that is open, so that
+        a reserve lasts for what work costs, not for what it might have cost.
 
         Raises:
             BudgetExhausted: The reservation holds less than `amount`.
@@ -132,7 +156,7 @@ class Budget:
             self._reserved[reservation.id] = rest
             self._next_id += 1
             self._reserved[self._next_id] = amount
-            return Reservation(id=self._next_id, amount=amount)
+            return Reservation(id=self._next_id, amount=amount, source=reservation.id)
 
     def settle(self, reservation: Reservation, actual: Usage) -> None:
         """Replace a reservation by what was really spent.
@@ -143,6 +167,9 @@ class Budget:
         with self._lock:
             del self._reserved[reservation.id]
             self._spent += actual
+            source = reservation.source
+            if source is not None and source in self._reserved:
+                self._reserved[source] = _owed(self._reserved[source] + reservation.amount - actual)
 
     def release(self, reservation: Reservation) -> None:
         """Give a reservation back unspent.
@@ -151,3 +178,14 @@ class Budget:
             KeyError: The reservation was settled or released before.
         """
         self.settle(reservation, Usage())
+
+
+def _owed(rest: Usage) -> Usage:
+    """Return `rest` with what is negative in the terms of a cap set to zero: a reserve never lends room."""
+    tokens = rest if rest.tokens >= 0 else replace(rest, input_tokens=0, output_tokens=0)
+    return replace(
+        tokens,
+        rollouts=max(rest.rollouts, 0),
+        proposals=max(rest.proposals, 0),
+        cost_usd=max(rest.cost_usd, 0.0),
+    )

@@ -8,7 +8,8 @@
     │   ├── HarnessError        a harness directory that breaks its contract
     │   ├── EnvironmentFormatError  an environment directory that breaks its format
     │   ├── ArchiveError        an archive or campaign that cannot be used as asked
-    │   └── MissingDependency   an optional package or engine is absent; says what to install
+    │   ├── MissingDependency   an optional package or engine is absent; says what to install
+    │   └── ModelAccessError    key, model name or account: no call can work, so the campaign stops
     ├── InfraError              the world around a rollout failed: never a score; retried, then missing
     │   ├── ModelUnavailable    provider 5xx, rate limit, time-out, local server gone
     │   ├── SandboxUnavailable  the engine could not start or lost a sandbox
@@ -56,12 +57,25 @@ class MissingDependency(UserError):
     """An optional package, engine or model is absent; the message says how to get it."""
 
 
+class ModelAccessError(UserError):
+    """The provider lets no call through: key absent or wrong, model unknown, account without credit."""
+
+
 class InfraError(MetaharnessError):
     """Infrastructure failed around a rollout: never a score."""
 
 
 class ModelUnavailable(InfraError):
-    """The model could not be asked: provider 5xx, rate limit after retries, time-out, local server gone."""
+    """The model could not be asked: provider 5xx, rate limit after retries, time-out, local server gone.
+
+    Args:
+        message: One line.
+        retry_after_s: Seconds that the provider asked to wait before the next try, where it said so.
+    """
+
+    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
 
 
 class SandboxUnavailable(InfraError):

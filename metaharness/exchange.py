@@ -126,6 +126,8 @@ class ModelInfo:
         can_schema: Whether a schema constrains the output.
         can_tools: Whether tool calls work.
         honours_seed: Whether equal seeds give equal replies.
+        hidden_tokens: Most output tokens of reasoning that a reply may use on top of the request's `max_tokens`; the
+            budget reserves them with each call.
     """
 
     ref: str
@@ -134,6 +136,7 @@ class ModelInfo:
     can_schema: bool = False
     can_tools: bool = False
     honours_seed: bool = False
+    hidden_tokens: int = 0
 
     @property
     def digest(self) -> str:
