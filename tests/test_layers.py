@@ -11,7 +11,8 @@ PACKAGE = Path(__file__).parents[1] / "metaharness"
 
 LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"errors", "runtime", "_bundled"}),
-    frozenset({"budget", "source", "task", "trajectory", "score", "registry", "validation", "exchange", "job", "unit"}),
+    frozenset({"budget", "source", "task", "trajectory", "score", "registry", "validation", "exchange", "job", "unit"})
+    | {"bundled", "locking", "patterns"},
     frozenset({"spec", "candidate", "protocols"}),
     frozenset({"models", "sandboxes", "strategies", "archive", "ledger"}),
     frozenset({"environments", "history", "report"}),
