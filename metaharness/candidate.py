@@ -54,11 +54,10 @@ class Manifest(BaseModel):
 
 
 class CandidateStatus(StrEnum):
-    """`active`: may be evaluated; `broken`: its fit or start failed; `duplicate`: same tree as an earlier one."""
+    """`active`: may be evaluated; `broken`: every rollout of its first look failed."""
 
     ACTIVE = "active"
     BROKEN = "broken"
-    DUPLICATE = "duplicate"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

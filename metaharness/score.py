@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 LEVEL = 0.95
@@ -236,6 +236,8 @@ def _floor_variance(mean: float, n: int) -> float:
 
 
 def _sign_flip(differences: Sequence[float]) -> float:
+    if len(differences) < 2:
+        return 1.0
     import numpy as np
     from scipy import stats
 
@@ -248,3 +250,59 @@ def _sign_flip(differences: Sequence[float]) -> float:
         vectorized=True,
     )
     return float(result.pvalue)
+
+
+def combine(parts: Sequence[tuple[float, Estimate]]) -> Estimate:
+    """Return the weighted mean of independent estimates, one for each environment.
+
+    The interval is found by variance recovery from the parts' own intervals, so that asymmetric ones stay so.
+
+    Source: Zou and Donner 2008, section 2 (MOVER).
+
+    Args:
+        parts: Weight (they need not add up to 1) and estimate; estimates without tasks do not count.
+    """
+    missing = sum(part.missing for _, part in parts)
+    present = [(weight, part) for weight, part in parts if part.tasks]
+    if not present:
+        return Estimate(mean=math.nan, low=math.nan, high=math.nan, tasks=0, missing=missing)
+    mean, low, high = _recover([(weight, part.mean, part.low, part.high) for weight, part in present])
+    tasks = sum(part.tasks for _, part in present)
+    return Estimate(mean=mean, low=max(0.0, low), high=min(1.0, high), tasks=tasks, missing=missing)
+
+
+def combine_comparisons(parts: Sequence[tuple[float, PairedComparison]]) -> PairedComparison:
+    """Return the weighted mean of independent paired comparisons, as `combine` does.
+
+    The p-values are combined by Stouffer's method, signed by the direction and weighted as the means are.
+    """
+    from scipy import stats
+
+    present = [(weight, part) for weight, part in parts if part.tasks]
+    unpaired = sum(part.unpaired for _, part in parts)
+    if len(present) == 1:
+        return replace(present[0][1], unpaired=unpaired)
+    if not present:
+        return compare({}, {})
+    mean, low, high = _recover([(weight, part.difference, part.low, part.high) for weight, part in present])
+    scores = [(w, math.copysign(float(stats.norm.isf(p.p_value / 2)), p.difference)) for w, p in present]
+    total = sum(w * z for w, z in scores) / math.sqrt(sum(w * w for w, _ in scores))
+    return PairedComparison(
+        difference=mean,
+        low=max(-1.0, low),
+        high=min(1.0, high),
+        tasks=sum(part.tasks for _, part in present),
+        gained=sum(part.gained for _, part in present),
+        lost=sum(part.lost for _, part in present),
+        p_value=float(2 * stats.norm.sf(abs(total))),
+        unpaired=unpaired,
+    )
+
+
+def _recover(parts: Sequence[tuple[float, float, float, float]]) -> tuple[float, float, float]:
+    """Return mean and ends of a weighted mean, from (weight, mean, low, high) of independent parts."""
+    total = sum(weight for weight, *_ in parts)
+    mean = sum(weight * value for weight, value, _, _ in parts) / total
+    down = math.sqrt(sum((weight / total * (value - low)) ** 2 for weight, value, low, _ in parts))
+    up = math.sqrt(sum((weight / total * (high - value)) ** 2 for weight, value, _, high in parts))
+    return mean, mean - down, mean + up
