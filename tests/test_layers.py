@@ -33,6 +33,7 @@ WITHIN = {
     ("unit", "task"),
     ("unit", "trajectory"),
     ("protocols", "candidate"),
+    ("models", "ledger"),
     ("api", "cli"),
     ("cli", "api"),
     ("__main__", "cli"),
