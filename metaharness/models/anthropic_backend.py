@@ -85,7 +85,9 @@ _UNKNOWN_CLAUDE = _Traits(hidden_tokens=_HIDDEN_TOKENS)
 
 
 def _traits_of(model: str) -> _Traits:
-    name = re.sub(r"-\d{8}$", "", model)
+    # Clouds and proxies put a vendor before the name, a date or a version behind it.
+    found = re.search(r"claude-.*", model)
+    name = re.sub(r"([@-]\d{8})?(-v\d+(:\d+)?)?$", "", found.group() if found else model)
     if name in _TRAITS:
         return _TRAITS[name]
     if name.startswith("claude-") and not _FIRST_GENERATIONS.match(name):

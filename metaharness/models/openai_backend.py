@@ -51,7 +51,7 @@ class _Traits:
     Attributes:
         samples: Whether it takes a temperature.
         stops: Whether it takes stop texts.
-        tools: Whether it takes tools through this API.
+        tools: Whether OpenAI's own endpoint takes tools for it through this API.
         effort: Value of `reasoning_effort` to send, or None.
         hidden_tokens: Room on top of the asked tokens for reasoning that cannot be turned off.
     """
@@ -98,12 +98,12 @@ _UNKNOWN = _Traits(hidden_tokens=_HIDDEN_TOKENS)
 
 
 def _traits_of(model: str, *, own: bool) -> _Traits:
-    if not own:
-        return _PLAIN
-    name = re.sub(r"-\d{4}-\d{2}-\d{2}$", "", model.removeprefix("ft:").partition(":")[0])
-    if name.startswith(("gpt-4", "gpt-3.5", "chatgpt-4o")):
-        return _PLAIN
-    return _TRAITS.get(name, _UNKNOWN)
+    # A proxy in front of OpenAI's models may put a vendor before the name; it passes their restrictions on.
+    name = model.rpartition("/")[2].removeprefix("ft:").partition(":")[0]
+    name = re.sub(r"-\d{4}-\d{2}-\d{2}$", "", name)
+    if name in _TRAITS:
+        return _TRAITS[name]
+    return _PLAIN if not own or name.startswith(("gpt-4", "gpt-3.5", "chatgpt-4o")) else _UNKNOWN
 
 
 def create(spec: ModelSpec) -> OpenAIBackend:
@@ -134,7 +134,7 @@ class OpenAIBackend:
         if not self._traits.samples:
             refuse_unused_temperature(spec, self._model)
         # OpenAI's own models have one name for the limit, most compatible servers know only the other.
-        self._limit_name = "max_completion_tokens" if own else "max_tokens"
+        self._limit_name = "max_completion_tokens" if own or self._traits is not _PLAIN else "max_tokens"
         self._info = ModelInfo(
             ref=spec.ref,
             identity={
@@ -144,7 +144,7 @@ class OpenAIBackend:
                 "hidden_tokens": self._traits.hidden_tokens,
             },
             can_schema=True,
-            can_tools=self._traits.tools,
+            can_tools=self._traits.tools or not own,
             hidden_tokens=self._traits.hidden_tokens,
         )
 

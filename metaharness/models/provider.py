@@ -16,8 +16,10 @@ from metaharness.spec import ModelSpec
 
 _MESSAGE_LIMIT = 300
 _RETRIED = frozenset({408, 409, 425, 429})
-# How providers say that the account is out of money; asking again does not help.
-_NO_CREDIT = ("insufficient_quota", "billing", "credit balance", "payment required")
+# How providers say that the account is out of money; asking again does not help. Codes, apart from one sentence:
+# messages may quote what a harness sent, and no harness may stop a campaign.
+_NO_CREDIT_CODES = ("insufficient_quota", "billing_error", "billing_hard_limit_reached", "billing_not_active")
+_NO_CREDIT = "credit balance is too low"
 _MODERATED = ("moderation", "flagged", "content policy")
 
 
@@ -126,7 +128,7 @@ def status_error(
     """
     said = one_line(key.scrub(message)) or "no explanation"
     hint = f"{code} {message}".lower()
-    if status in (400, 402, 403, 429) and any(mark in hint for mark in _NO_CREDIT):
+    if status == 402 or any(mark in code for mark in _NO_CREDIT_CODES) or (status == 400 and _NO_CREDIT in hint[:120]):
         return ModelAccessError(f"model.ref {ref!r}: the account at {base_url} has no credit left: {said}")
     if status in (401, 403) and not any(mark in hint for mark in _MODERATED):
         return ModelAccessError(

@@ -189,6 +189,8 @@ async def test_a_schema_constrains_the_output() -> None:
         ("claude-haiku-5-5", {"thinking": {"type": "disabled"}}, 0),
         ("claude-fable-5-2", {"output_config": {"effort": "low"}}, 4096),
         ("claude-opus-9", {}, 4096),
+        ("anthropic.claude-sonnet-5-v1:0", {"thinking": {"type": "disabled"}}, 0),
+        ("anthropic/claude-opus-5@20260724", {"thinking": {"type": "disabled"}}, 0),
         ("some-other-model", {"temperature": 0.0}, 0),
     ],
 )
@@ -209,6 +211,7 @@ def test_a_temperature_that_would_do_nothing_is_refused() -> None:
 ERRORS: list[tuple[Answer, type[MetaharnessError], str]] = [
     (error(400, "invalid_request_error", "prompt is too long"), ModelRefused, "HTTP 400: prompt is too long"),
     (error(400, "invalid_request_error", "Your credit balance is too low"), ModelAccessError, "no credit left"),
+    (error(400, "invalid_request_error", "tools.0: billing_error is no type"), ModelRefused, "HTTP 400"),
     (error(401, "authentication_error", f"invalid x-api-key {KEY}"), ModelAccessError, "ANTHROPIC_API_KEY"),
     (error(402, "billing_error", "Pay first"), ModelAccessError, "no credit left"),
     (error(403, "permission_error", "Not yours"), ModelAccessError, "HTTP 403"),

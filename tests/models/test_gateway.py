@@ -232,11 +232,10 @@ async def test_errors_worth_a_retry_are_retried_with_growing_pauses() -> None:
     assert 0 <= pauses[2] <= 8
     assert budget.spent.model_calls == 1
 
-    again: list[float] = []
+    first, pauses = pauses, []
     repeated = ScriptedBackend(echo, failures=[*failures, None])
-    port = gateway(repeated, retries=3, sleep=lambda s: asyncio.sleep(0, again.append(s))).port(scope="task", attempt=0)
-    await port.complete(ask())
-    assert again == pauses
+    await gateway(repeated, retries=3, sleep=sleep).port(scope="task", attempt=0).complete(ask())
+    assert pauses == first
 
 
 async def test_retries_end() -> None:
@@ -416,5 +415,35 @@ def test_whatever_is_asked_together_a_cap_holds(cap: int, calls: list[tuple[int,
         assert budget.spent.tokens <= cap
         assert budget.reserved == Usage()
         assert sum((port.usage for port in ports), Usage()) == budget.spent
+
+    asyncio.run(run())
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2), st.none() | st.integers(0, 6)), min_size=1, max_size=16)
+)
+def test_whoever_gives_up_when_the_books_agree(calls: list[tuple[int, int, int | None]]) -> None:
+    """Ports that ask overlapping things, some of which are cancelled after a few milliseconds."""
+
+    async def run() -> None:
+        budget, replies = Budget(Caps(tokens=1_500)), MemoryReplies()
+        way = gateway(ScriptedBackend(echo, latency_s=0.002), budget, replies, max_in_flight=3)
+        ports = [way.port(scope="task", attempt=0) for _ in range(3)]
+
+        async def one(port: int, text: int, cancel_after_ms: int | None) -> object:
+            call = asyncio.ensure_future(ports[port].complete(ask(str(text))))
+            if cancel_after_ms is not None:
+                await asyncio.sleep(cancel_after_ms / 1_000)
+                call.cancel()
+            return (await asyncio.gather(call, return_exceptions=True))[0]
+
+        for found in await asyncio.gather(*(one(*call) for call in calls)):
+            assert isinstance(found, ModelReply | BudgetExhausted | asyncio.CancelledError)
+        assert budget.reserved == Usage()
+        kept = [ModelReply.from_json(reply).usage for reply in replies.kept.values()]
+        assert budget.spent == sum(kept, Usage())
+        assert sum((port.usage for port in ports), Usage()).tokens <= budget.spent.tokens <= 1_500
+        await way.aclose()
 
     asyncio.run(run())

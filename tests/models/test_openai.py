@@ -206,6 +206,16 @@ async def test_each_of_openais_models_gets_what_it_takes(model: str, expected: d
         await backend.aclose()
 
 
+async def test_a_proxy_before_openais_models_passes_their_restrictions_on() -> None:
+    async with gpt(completion(), model="openai/gpt-6.2-sol", allow_unknown_price=True) as (backend, server):
+        await backend.complete(ask(max_tokens=10, temperature=0.0), seed=0)
+        assert backend.info.can_tools
+    sent = server.asked[0].body
+    assert (sent["model"], sent["reasoning_effort"]) == ("openai/gpt-6.2-sol", "low")
+    assert "temperature" not in sent
+    assert sent["max_completion_tokens"] == 10 + 4096
+
+
 async def test_a_stop_that_is_not_sent_is_cut_here() -> None:
     async with gpt(completion(content="1\n2\n3")) as (backend, _):
         reply = await backend.complete(ask(stop=("a", "b", "c", "d", "\n2")), seed=0)
