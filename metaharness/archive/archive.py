@@ -256,8 +256,22 @@ class Archive:
             notes.write_notes(self._repository, mapping, self._clock())
             self._repository.pack_if_needed()
 
-    def record_test_read(self, record: ReadingRecord) -> None:
-        """Write down that a test split is about to be read; durable on return, so call it before reading."""
+    def record_test_read(
+        self, *, kind: str, campaign: str, candidates: Sequence[str], tasks: Sequence[str], at: float
+    ) -> None:
+        """Write down that a test split is about to be read; durable on return, so call it before reading.
+
+        Args:
+            kind: `campaign`, `eval`, `transfer` or `export`.
+            campaign: Campaign of the candidates, or empty.
+            candidates: What is run on it.
+            tasks: Digests of the test tasks.
+            at: Unix time in seconds.
+
+        Raises:
+            ArchiveError: It cannot be written.
+        """
+        record = ReadingRecord(kind=kind, campaign=campaign, candidates=tuple(candidates), tasks=tuple(tasks), at=at)
         with self._lock():
             readings.append_reading(self.root / readings.FILE_NAME, record)
 

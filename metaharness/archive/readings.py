@@ -17,22 +17,20 @@ UNREADABLE = "unreadable"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadingRecord:
-    """One reading of a test split: a candidate was run on these tasks.
+    """One reading of a test split: harnesses were run on these tasks.
 
     Attributes:
-        reader: What read it: `campaign`, `eval`, `transfer` or `export`; `unreadable` for a line cut short by a crash:
+        kind: What read it: `campaign`, `eval`, `transfer` or `export`; `unreadable` for a line cut short by a crash:
             something was about to be read then.
-        campaign: Campaign of the candidate, or empty.
-        candidate: Candidate, or whatever names the harness.
-        environment: Name of the environment.
-        tasks: Digests of the test tasks, sorted.
+        campaign: Campaign of the candidates, or empty.
+        candidates: Candidates, or whatever names the harnesses.
+        tasks: Digests of the test tasks.
         at: Unix time in seconds.
     """
 
-    reader: str
+    kind: str
     campaign: str = ""
-    candidate: str = ""
-    environment: str = ""
+    candidates: tuple[str, ...] = ()
     tasks: tuple[str, ...] = ()
     at: float = 0.0
 
@@ -78,6 +76,6 @@ def list_readings(path: Path) -> list[ReadingRecord]:
 def _parse(line: bytes) -> ReadingRecord:
     try:
         data: dict[str, Any] = json.loads(line)
-        return ReadingRecord(**{**data, "tasks": tuple(data["tasks"])})
+        return ReadingRecord(**{**data, "candidates": tuple(data["candidates"]), "tasks": tuple(data["tasks"])})
     except (ValueError, TypeError, KeyError):
-        return ReadingRecord(reader=UNREADABLE)
+        return ReadingRecord(kind=UNREADABLE)
