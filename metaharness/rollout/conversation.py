@@ -92,6 +92,8 @@ class Conversation:
         while True:
             frame = await self._next()
             kind = frame.pop("type", None)
+            if not isinstance(kind, str):
+                raise ProtocolError("a frame without a type")
             if kind in REQUEST_KINDS:
                 self._take(kind, frame)
             elif kind == "state" and start["mode"] == "fit":

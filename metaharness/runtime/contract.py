@@ -116,6 +116,11 @@ class LoadedHarness:
             raise ContractError(f"the answer has {size} bytes, at most {MAX_ANSWER_BYTES} are allowed")
         return str(answer)
 
+    def close(self) -> None:
+        """Give the event loop back, where there is one."""
+        if self._loop is not None:
+            self._loop.close()
+
     def _finish(self, value: Any) -> Any:
         return self._event_loop().run_until_complete(_await(value)) if inspect.isawaitable(value) else value
 

@@ -9,15 +9,13 @@ each `start` one `done` or `failed`.
 
 from __future__ import annotations
 
-import base64
+import binascii
 import faulthandler
 import fcntl
 import os
-import platform
 import random
 import sys
 import time
-import traceback
 from typing import Any, Dict, List, Optional, Tuple
 
 from .channel import StreamChannel
@@ -54,7 +52,7 @@ class Worker:
             if order["type"] == "examples":
                 self._examples.extend(order["items"])
             elif order["type"] == "state":
-                self._state.append(base64.b64decode(order["data"]))
+                self._state.append(binascii.a2b_base64(order["data"]))
             else:
                 self._start(order)
 
@@ -75,8 +73,7 @@ class Worker:
         except SystemExit as error:
             self._fail("exception", f"the harness called sys.exit({error.code!r})", error)
         except BaseException as error:  # whatever a harness raises is its result, and ends this order only
-            text = "".join(traceback.format_exception_only(type(error), error)).strip()
-            self._fail("exception", text, error)
+            self._fail("exception", "", error)
 
     def _loaded(self, order: Message) -> LoadedHarness:
         if self._harness is None:
@@ -97,7 +94,7 @@ class Worker:
         harness.learn(self._taken_examples())
         state = harness.save()
         for start in range(0, len(state), STATE_PART_BYTES):
-            data = base64.b64encode(state[start : start + STATE_PART_BYTES]).decode()
+            data = binascii.b2a_base64(state[start : start + STATE_PART_BYTES], newline=False).decode()
             self._channel.send({"type": "state", "data": data})
         return {"state_bytes": len(state)}
 
@@ -117,15 +114,23 @@ class Worker:
         return [example_of(item) for item in examples]
 
     def _fail(self, kind: str, message: str, error: BaseException) -> None:
+        import traceback  # not at the top: it takes milliseconds, and most harnesses do not fail
+
         faulthandler.cancel_dump_traceback_later()
-        place, trace = "", error.__traceback__
+        place, trace, own = "", error.__traceback__, None
         while trace is not None:
             code = trace.tb_frame.f_code
-            if code.co_filename.startswith(self._directory + os.sep):
-                name = os.path.relpath(code.co_filename, self._directory)
-                place = f" ({name}, line {trace.tb_lineno}, in {code.co_name})"
+            if self._is_own(code.co_filename):
+                own = own or trace
+                place = f" ({self._name(code.co_filename)}, line {trace.tb_lineno}, in {code.co_name})"
             trace = trace.tb_next
-        text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+        if isinstance(error, SyntaxError):
+            message = f"{type(error).__name__}: {error.msg}"
+            place = f" ({self._name(str(error.filename))}, line {error.lineno})"
+        elif not message:
+            message = traceback.format_exception_only(type(error), error)[0].strip()
+        # From the first line of the harness on: how the worker came to call it tells its author nothing.
+        text = "" if kind == "contract" else "".join(traceback.format_exception(type(error), error, own))
         self._channel.send(
             {
                 "type": "failed",
@@ -134,6 +139,12 @@ class Worker:
                 "traceback": text[-MAX_TRACEBACK_CHARS:],
             }
         )
+
+    def _is_own(self, filename: str) -> bool:
+        return filename.startswith(self._directory + os.sep)
+
+    def _name(self, filename: str) -> str:
+        return os.path.relpath(filename, self._directory) if self._is_own(filename) else filename
 
 
 def take_stream() -> Tuple[int, int]:
@@ -162,7 +173,7 @@ def main() -> None:
     faulthandler.enable()
     channel = StreamChannel(read_fd, write_fd, on_end=lambda: os._exit(1))
     channel.start()
-    channel.send({"type": "ready", "version": PROTOCOL_VERSION, "python": platform.python_version()})
+    channel.send({"type": "ready", "version": PROTOCOL_VERSION, "python": sys.version.split()[0]})
     Worker(channel, directory).run()
 
 
