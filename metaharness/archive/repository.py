@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from subprocess import PIPE
 from typing import Any, Self
 
 from metaharness.archive.objects import ObjectWriter
@@ -27,6 +27,8 @@ SETTINGS = {
     "core.logAllRefUpdates": "false",
     "core.fsmonitor": "false",
     "core.attributesFile": os.devnull,
+    "core.filesRefLockTimeout": "10000",
+    "core.packedRefsTimeout": "10000",
     "gc.auto": "0",
     "maintenance.auto": "false",
     "safe.directory": "*",
@@ -52,6 +54,8 @@ class Repository:
     def __init__(self, git_dir: Path) -> None:
         self.git_dir = git_dir.resolve()
         self._git = _Shielded(str(self.git_dir.parent))
+        self._packing: subprocess.Popen[bytes] | None = None
+        self._pack_above = LOOSE_OBJECTS
         settings = {}
         for number, (name, value) in enumerate(SETTINGS.items()):
             settings[f"GIT_CONFIG_KEY_{number}"] = name
@@ -87,7 +91,7 @@ class Repository:
             ArchiveError: It failed; one line.
         """
         try:
-            process = self._git.execute(["git", *arguments], as_process=True, istream=PIPE)
+            process = self._git.execute(["git", *arguments], as_process=True, istream=subprocess.PIPE)
             output, errors = process.proc.communicate(stdin or b"")
         except (GitCommandError, OSError) as error:
             raise ArchiveError(f"{self.git_dir}: git {arguments[0]}: {error}") from error
@@ -140,18 +144,39 @@ class Repository:
         self.run("update-ref", "--no-deref", "--stdin", stdin="".join(lines).encode())
 
     def pack_if_needed(self) -> bool:
-        """Pack loose refs and objects when there are many; says whether it did."""
+        """Start packing loose refs and objects when there are many; says whether it did.
+
+        It is done by a process of its own, because removing thousands of files takes seconds on a busy disk. Reading
+        and writing go on meanwhile; killed half-way, it leaves a repository that is whole.
+        """
         # Object ids are evenly spread: one directory of the 256 tells how full the others are.
         sample = self.git_dir / "objects" / "17"
-        if not sample.is_dir() or sum(1 for _ in sample.iterdir()) * 256 < LOOSE_OBJECTS:
+        if not sample.is_dir() or sum(1 for _ in sample.iterdir()) * 256 < self._pack_above:
             return False
-        self.run("pack-refs", "--all")
-        self.run("repack", "-d", "-q", "--geometric=2")
+        if self._packing is not None:
+            if self._packing.poll() is None:
+                return False
+            if self._packing.returncode != 0:
+                # It only saves time and space: try again, but ever more rarely.
+                self._pack_above *= 2
+        ours = self._git.environment()
+        self._packing = subprocess.Popen(
+            ["sh", "-c", "git pack-refs --all && exec git repack -d -q --geometric=2"],
+            env={**{name: value for name, value in os.environ.items() if not name.startswith("GIT_")}, **ours},
+            cwd=self.git_dir,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
         return True
 
     def close(self) -> None:
-        """End the reading processes."""
+        """End the reading processes, and wait for packing to end."""
         self._git.clear_cache()
+        if self._packing is not None:
+            self._packing.wait()
+            self._packing = None
 
 
 def _text(word: str | bytes) -> str:
