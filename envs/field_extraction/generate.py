@@ -26,6 +26,8 @@ CANARY = "metaharness-canary 1b00434b-59d6-40d5-a0fb-26a5a4cea289"
 TASKS_PER_KIND = {"train": (8, 8, 4), "val": (4, 4, 2), "test": (8, 8, 4)}
 """Tasks of difficulty 1, 2 and 3 for each kind of document."""
 FIELDS_ASKED = 3
+ISO_SUFFIX = "_iso"
+"""Ends the name of a date field that is asked as YYYY-MM-DD."""
 MAX_TRIES = 200
 FIRST_DAY = date(2026, 1, 1)
 LATEST_FIRST_DATE_DAYS = 600
@@ -35,9 +37,9 @@ MONTHS = (
 )  # fmt: skip
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 QUESTIONS = (
-    "Return a JSON object with the fields {0}, {1} and {2}.",
+    "Give {0}, {1} and {2} as JSON.",
     "Extract as JSON: {0}, {1}, {2}.",
-    "Which {0}, {1} and {2} does the text give? Answer with one JSON object.",
+    "As a JSON object: {0}, {1}, {2}.",
 )
 
 
@@ -50,15 +52,15 @@ class Kind:
         ask: Fields that a task may ask for.
         dates: Date fields, in rising order of their values.
         values: How each other value is drawn.
-        form: Layout with labels.
-        prose: Layouts in sentences.
+        forms: Layouts with labels, one for each split.
+        prose: Layouts in sentences, one for each split.
     """
 
     name: str
     ask: tuple[str, ...]
     dates: tuple[str, ...]
     values: Mapping[str, str]
-    form: str
+    forms: tuple[str, ...]
     prose: tuple[str, ...]
 
 
@@ -75,7 +77,7 @@ def load_templates(path: Path) -> tuple[list[Kind], dict[str, list[str]]]:
             ask=tuple(entry["ask"]),
             dates=tuple(entry["dates"]),
             values=entry["values"],
-            form=entry["form"],
+            forms=tuple(entry["forms"]),
             prose=tuple(entry["prose"]),
         )
         for entry in data["kind"]
@@ -129,15 +131,18 @@ def write_date(day: date, difficulty: int, rng: random.Random) -> str:
 
 def occurrences(value: str, document: str) -> int:
     """Count where a value stands by itself, not inside a longer number, code or word."""
-    return len(re.findall(rf"(?<![\w.:-]){re.escape(value)}(?![\w:-]|[.,]\d)", document))
+    return len(re.findall(rf"(?<![\w.:-]){re.escape(value)}(?![\w-]|[.,:]\d)", document))
 
 
-def make_task(kind: Kind, difficulty: int, pools: Mapping[str, Sequence[str]], rng: random.Random) -> dict[str, Any]:
+def make_task(
+    kind: Kind, layout: int, difficulty: int, pools: Mapping[str, Sequence[str]], rng: random.Random
+) -> dict[str, Any]:
     """Return one task without its id.
 
     Args:
         kind: Kind of the document.
-        difficulty: 1: labels; 2: sentences; 3: sentences, and dates are asked in another format.
+        layout: Which of the kind's forms or texts in sentences to fill.
+        difficulty: 1: labels; 2: sentences; 3: sentences, and dates are asked as YYYY-MM-DD.
         pools: Lists to pick from.
         rng: Source of randomness.
 
@@ -152,19 +157,20 @@ def make_task(kind: Kind, difficulty: int, pools: Mapping[str, Sequence[str]], r
             days[field] = day
             values[field] = write_date(day, difficulty, rng)
             day += timedelta(days=rng.randint(3, 40))
-        document = (kind.form if difficulty == 1 else rng.choice(kind.prose)).strip().format(**values)
+        document = (kind.forms if difficulty == 1 else kind.prose)[layout].strip().format(**values)
         if any(occurrences(value, document) != 1 for value in values.values()):
             continue
         asked = rng.sample(kind.ask, FIELDS_ASKED)
         if difficulty == 3 and not set(asked) & set(days):
             asked[rng.randrange(FIELDS_ASKED)] = rng.choice([field for field in kind.ask if field in days])
-        answer, names = dict[str, str](), list[str]()
+        answer: dict[str, str] = {}
         for field in asked:
-            as_iso = difficulty == 3 and field in days
-            answer[field] = days[field].isoformat() if as_iso else values[field]
-            names.append(f"{field} (as YYYY-MM-DD)" if as_iso else field)
+            if difficulty == 3 and field in days:
+                answer[f"{field}{ISO_SUFFIX}"] = days[field].isoformat()
+            else:
+                answer[field] = values[field]
         return {
-            "input": f"{document}\n\n{rng.choice(QUESTIONS).format(*names)}",
+            "input": f"{document}\n\n{rng.choice(QUESTIONS).format(*answer)}",
             "answer": json.dumps(answer, ensure_ascii=False),
             "metadata": {"kind": kind.name, "difficulty": difficulty},
         }
@@ -182,13 +188,15 @@ def generate(kinds: Sequence[Kind], pools: Mapping[str, Sequence[str]], seed: in
     rng = random.Random(seed)
     seen: set[str] = set()
     files: dict[str, str] = {}
-    for split, counts in TASKS_PER_KIND.items():
+    for position, (split, counts) in enumerate(TASKS_PER_KIND.items()):
         tasks: list[dict[str, Any]] = []
-        for kind in kinds:
+        for index, kind in enumerate(kinds):
+            # Each split has its own layouts, so that learning layouts by heart does not pay; which has which rotates.
+            layout = (index + position) % len(TASKS_PER_KIND)
             for difficulty, count in enumerate(counts, 1):
                 wanted = len(tasks) + count
                 while len(tasks) < wanted:
-                    task = make_task(kind, difficulty, pools, rng)
+                    task = make_task(kind, layout, difficulty, pools, rng)
                     if task["input"] not in seen:
                         seen.add(task["input"])
                         tasks.append(task)

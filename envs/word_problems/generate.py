@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import itertools
 import json
 import random
 import re
@@ -47,7 +48,7 @@ class Template:
         situation: Short name, for metadata.
         expression: Arithmetic over the names of the numbers.
         ranges: Lowest and highest value of each number.
-        texts: Wordings; `|` stands before the question.
+        texts: Wordings, one for each split; `|` stands before the question.
         distractors: Sentences with a number `{x}` that does not matter.
     """
 
@@ -146,16 +147,17 @@ def write_out(number: int, rng: random.Random) -> str:
     return WORDS[number] if number < len(WORDS) and rng.random() < WORD_SHARE else str(number)
 
 
-def make_task(template: Template, rng: random.Random, seen: set[tuple[int, ...]]) -> dict[str, Any]:
+def make_task(template: Template, wording: int, rng: random.Random, seen: set[tuple[int, ...]]) -> dict[str, Any]:
     """Return one task without its id.
 
     Args:
         template: What to fill.
+        wording: Which of the template's texts to use.
         rng: Source of randomness.
         seen: Combinations of numbers already used; see `draw_numbers`.
     """
     numbers, answer = draw_numbers(template, rng, seen)
-    story, question = (part.strip() for part in rng.choice(template.texts).split("|"))
+    story, question = (part.strip() for part in template.texts[wording].split("|"))
     has_distractor = rng.random() < DISTRACTOR_SHARE
     extra = 0
     if has_distractor:
@@ -199,13 +201,16 @@ def generate(templates: list[Template], seed: int) -> dict[str, str]:
     rng = random.Random(seed)
     seen: set[tuple[int, ...]] = set()
     files: dict[str, str] = {}
-    for split, per_difficulty in TASKS_PER_DIFFICULTY.items():
+    for position, (split, per_difficulty) in enumerate(TASKS_PER_DIFFICULTY.items()):
         tasks: list[dict[str, Any]] = []
         for difficulty in (1, 2, 3, 4):
-            # Every template in turn, so that each split holds as many tasks of one as of another.
             pool = [template for template in templates if template.difficulty == difficulty]
             rng.shuffle(pool)
-            tasks += [make_task(pool[i % len(pool)], rng, seen) for i in range(per_difficulty)]
+            # Every template in turn, so that each split holds as many tasks of one as of another.
+            for template in itertools.islice(itertools.cycle(pool), per_difficulty):
+                # Each split has its own wordings, so that learning them by heart does not pay; which has which rotates.
+                wording = (template.index + position) % len(TASKS_PER_DIFFICULTY)
+                tasks.append(make_task(template, wording, rng, seen))
         rng.shuffle(tasks)
         rows = [{"id": f"{split}-{i:04d}", **task} for i, task in enumerate(tasks, 1)]
         if split != "train":
