@@ -55,6 +55,8 @@ def load_environment(
 
 
 def _load(ref: str, base: Path) -> Environment:
+    if not ref.isprintable():
+        raise EnvironmentFormatError(f"unknown environment {ref!r}: it holds control characters")
     bundled = bundled_environments()
     if ref in bundled:
         return NativeEnvironment(bundled_dir("envs") / ref)
@@ -81,7 +83,7 @@ def _path(ref: str, base: Path) -> Path:
 def _exists(path: Path) -> bool:
     try:
         return path.exists()
-    except (OSError, ValueError):  # too long, or with a null byte: no such file
+    except OSError:  # too long: no such file
         return False
 
 

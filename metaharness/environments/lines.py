@@ -75,8 +75,9 @@ def read_tasks(path: Path, split: Split, config: EnvironmentConfig, scorer: Task
     tasks: list[Task] = []
     lines: list[int] = []
     canaries: list[str] = []
+    name = str(path)
     for number, raw in _lines(path):
-        where = f"{path}:{number}"
+        where = f"{name}:{number}"
         canary = _canary(raw, where)
         if canary is not None:
             canaries.append(canary)

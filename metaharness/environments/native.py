@@ -36,7 +36,7 @@ class NativeEnvironment:
             split: read_tasks(directory / self._config.splits.of(split), split, self._config, self._scorer)
             for split in Split
         }
-        self._check_distinct()
+        digests = self._check_distinct()
         self._tasks: dict[Split, tuple[Task, ...]] = {split: file.tasks for split, file in self._files.items()}
         self._streams: dict[str, Stream] = {}
         options = self._config.streams
@@ -48,7 +48,7 @@ class NativeEnvironment:
                 self._streams.update({stream.task.digest: stream for stream in streams})
         self._info = EnvironmentInfo(
             name=self._config.name,
-            digest=self._digest(),
+            digest=self._digest(digests),
             protocol=self._config.protocol,
             description=self._config.description,
             can_fit=options is None and all(task.answer is not None for task in self._tasks[Split.TRAIN]),
@@ -99,29 +99,39 @@ class NativeEnvironment:
     def _path(self, split: Split) -> Path:
         return self._directory / self._config.splits.of(split)
 
-    def _check_distinct(self) -> None:
-        """Ids are unique; no task is there twice; no input is in two splits."""
-        ids: dict[str, str] = {}
-        digests: dict[str, str] = {}
-        inputs: dict[tuple[str, str, tuple[str, ...]], tuple[Split, str]] = {}
-        for split, file in self._files.items():
-            for task, line in zip(file.tasks, file.lines, strict=True):
-                where = f"{self._path(split)}:{line}"
-                if earlier := ids.get(task.id):
-                    raise EnvironmentFormatError(f"{where}: id: {task.id!r} is also the id of {earlier}")
-                ids[task.id] = where
-                if earlier := digests.get(task.digest):
-                    raise EnvironmentFormatError(f"{where}: input: the same task as {earlier} (input and answer)")
-                digests[task.digest] = where
-                key = (normalise(task.instruction), normalise(task.input), tuple(sorted(task.choices or ())))
-                first_split, first_where = inputs.setdefault(key, (split, where))
-                if first_split is not split:
-                    raise EnvironmentFormatError(
-                        f"{where}: input: the same as {first_where} but for case and punctuation at most: a task in "
-                        f"both {first_split.value} and {split.value} would leak"
-                    )
+    def _where(self, place: tuple[Split, int]) -> str:
+        split, index = place
+        return f"{self._path(split)}:{self._files[split].lines[index]}"
 
-    def _digest(self) -> str:
+    def _check_distinct(self) -> dict[Split, list[str]]:
+        """Check that ids are unique, no task is there twice, and no input is in two splits; return task digests."""
+        ids: dict[str, tuple[Split, int]] = {}
+        seen: dict[str, tuple[Split, int]] = {}
+        inputs: dict[tuple[str, str, tuple[str, ...] | None], tuple[Split, int]] = {}
+        digests: dict[Split, list[str]] = {split: [] for split in Split}
+        for split, file in self._files.items():
+            for index, task in enumerate(file.tasks):
+                place = (split, index)
+                if (earlier := ids.setdefault(task.id, place)) is not place:
+                    raise EnvironmentFormatError(
+                        f"{self._where(place)}: id: {task.id!r} is also the id of {self._where(earlier)}"
+                    )
+                digest = task.digest
+                if (earlier := seen.setdefault(digest, place)) is not place:
+                    raise EnvironmentFormatError(
+                        f"{self._where(place)}: input: the same task as {self._where(earlier)} (input and answer)"
+                    )
+                digests[split].append(digest)
+                choices = task.choices if task.choices is self._config.choices else tuple(sorted(task.choices or ()))
+                earlier = inputs.setdefault((task.instruction, normalise(task.input), choices), place)
+                if earlier[0] is not split:
+                    raise EnvironmentFormatError(
+                        f"{self._where(place)}: input: the same as {self._where(earlier)} but for case and punctuation "
+                        f"at most: a task in both {earlier[0].value} and {split.value} would leak"
+                    )
+        return digests
+
+    def _digest(self, digests: Mapping[Split, Sequence[str]]) -> str:
         """Digest tasks, scorer and settings; ids and descriptions do not count."""
         digest = hashlib.sha256()
         options = self._config.streams
@@ -133,10 +143,10 @@ class NativeEnvironment:
         ]
         digest.update(json.dumps(settings, sort_keys=True).encode())
         for split, file in self._files.items():
-            for task in file.tasks:
-                # Custom scorers may read metadata; for others it is a note to people.
-                notes = dict(task.metadata) if self._scorer.blocking else {}
-                digest.update(f"{split.value}:{task.digest}:{json.dumps(notes, sort_keys=True)}\n".encode())
+            digest.update(f"{split.value}:{','.join(digests[split])}\n".encode())
+            if self._scorer.reads_metadata:
+                notes = [dict(task.metadata) for task in file.tasks]
+                digest.update(json.dumps(notes, sort_keys=True).encode())
         return digest.hexdigest()
 
 

@@ -39,8 +39,11 @@ def normalise(text: str) -> str:
 
     A sign or decimal point before a digit stays, and so do `%`, `#`, `@`, `&` and slashes: they carry meaning.
     """
-    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
-    folded = _SPACE.sub(" ", folded).strip()
+    if text.isascii():
+        folded = text.lower()
+    else:
+        folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+    folded = " ".join(folded.split())
     start, end = 0, len(folded)
     while start < end and _is_edge(folded[start]):
         if folded[start] in "-.\u2212" and start + 1 < end and folded[start + 1].isdigit():

@@ -36,6 +36,11 @@ class TaskScorer(Protocol):
         ...
 
     @property
+    def reads_metadata(self) -> bool:
+        """Whether the metadata of a task can change its score."""
+        ...
+
+    @property
     def identity(self) -> str:
         """Everything that can change a score, as text; part of the environment's digest."""
         ...
@@ -88,6 +93,7 @@ class PlainScorer(ScorerOptions):
     blocking: ClassVar[bool] = False
     needs_label: ClassVar[bool] = True
     label_is_answer: ClassVar[bool] = True
+    reads_metadata: ClassVar[bool] = False
 
     @property
     def identity(self) -> str:

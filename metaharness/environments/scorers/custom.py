@@ -76,6 +76,7 @@ class CustomScorer:
 
     blocking = True
     label_is_answer = True
+    reads_metadata = True
 
     def __init__(self, options: CustomOptions, directory: Path) -> None:
         self._options = options
