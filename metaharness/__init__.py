@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from metaharness.api import evaluate, export, open_archive, resume, run
+    from metaharness.api import export, open_archive, resume, run
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "evaluate", "export", "open_archive", "resume", "run"]
+__all__ = ["__version__", "export", "open_archive", "resume", "run"]
 
 
 def __getattr__(name: str) -> Any:

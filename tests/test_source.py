@@ -18,7 +18,8 @@ FILES = st.dictionaries(NAMES, st.binary(max_size=40), max_size=8)
     "path",
     [
         "", "/etc/passwd", "../x", "a/../b", "./a", "a//b", "a/", "a\\b", "a\0b", "a\nb", "a\u202eb", "a\u200bb",
-        "\udc80", ".git/config", ".GIT/config", "a/.Git/hooks/x", ".git./x", ".git /x", "GIT~1/x", ".git::$INDEX_ALLOCATION/x",
+        "\udc80", ".git/config", ".GIT/config", "a/.Git/hooks/x", ".git./x", ".git /x", "GIT~1/x",
+        ".git::$INDEX_ALLOCATION/x",
         ".g\u200cit/x", "x" * 201, "a/" * 600 + "b",
     ],
 )  # fmt: skip

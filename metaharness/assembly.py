@@ -1,0 +1,399 @@
+"""Spec to live objects: the one place where parts are put together."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from metaharness.archive import Archive
+from metaharness.budget import Budget
+from metaharness.bundled import bundled_dir
+from metaharness.environments import load_environment
+from metaharness.environments.parts import fit_set, split_parts
+from metaharness.errors import ArchiveError, HarnessError, SpecError, UserError, unknown_name
+from metaharness.evaluator import Bench, Evaluator
+from metaharness.gate import Gate
+from metaharness.history import History
+from metaharness.ledger import FILE_NAME, Ledger
+from metaharness.models import create_backend, price_of
+from metaharness.models.gateway import ModelGateway
+from metaharness.proposers import proposer_registry
+from metaharness.protocols import Environment, Proposer, SandboxEngine, SearchSetup, Strategy, TaskRef
+from metaharness.rollout import RolloutRunner, runtime_digest
+from metaharness.sandboxes import select_engine
+from metaharness.source import SourceTree
+from metaharness.spec import CampaignSpec, ProposerSpec, parse_spec
+from metaharness.strategies import strategy_registry
+from metaharness.task import Part
+from metaharness.trajectory import write_durably
+
+SPEC_FILE = "spec.toml"
+CONTROL_PREFIX = "control-"
+NEIGHBOURS_HARNESS = "neighbour_vote"
+"""The bundled harness without a model that the control `neighbours` stands for; it does not compete as `bundled`."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Assembly:
+    """The live objects of one campaign.
+
+    Attributes:
+        spec: Resolved spec.
+        directory: Directory of the campaign.
+        archive: Archive that it belongs to.
+        ledger: Its ledger; holds the campaign's lock.
+        environments: By name.
+        weights: Weight of each environment, adding up to 1.
+        bench: Environments, tasks, fit sets.
+        gateway: The model.
+        engine: The sandbox engine.
+        budget: Budget, with what earlier runs have spent.
+        history: What proposers read.
+        evaluator: Runs rollouts.
+        gate: Inspects proposals.
+        strategy: Decides.
+        setup: What the strategy starts from; candidate ids of the seeds are c0000, c0001, …
+        proposers: With their shares.
+        seeds: Source of each seed, in the order of the spec.
+        controls: Source of each control harness by its id (`control-<name>`).
+        trees: Sources by candidate id, filled as candidates come up.
+        clock: Unix time.
+    """
+
+    spec: CampaignSpec
+    directory: Path
+    archive: Archive
+    ledger: Ledger
+    environments: Mapping[str, Environment]
+    weights: Mapping[str, float]
+    bench: Bench
+    gateway: ModelGateway
+    engine: SandboxEngine
+    budget: Budget
+    history: History
+    evaluator: Evaluator
+    gate: Gate
+    strategy: Strategy[Any]
+    setup: SearchSetup
+    proposers: Sequence[tuple[float, Proposer]]
+    seeds: Sequence[SourceTree]
+    controls: Mapping[str, SourceTree]
+    trees: dict[str, SourceTree] = field(default_factory=dict)
+    clock: Callable[[], float] = time.time
+
+    async def aclose(self) -> None:
+        """Give everything back; the ledger last."""
+        await self.gateway.aclose()
+        await self.engine.sweep()
+        self.archive.close()
+        self.ledger.close()
+
+
+def bundled_harnesses() -> dict[str, Path]:
+    """Return the bundled harnesses: name to directory."""
+    root = bundled_dir("seed_harnesses")
+    return {path.name: path for path in sorted(root.iterdir()) if (path / "harness.toml").is_file()}
+
+
+def load_harness(ref: str, *, base: Path, archive: Archive | None = None) -> SourceTree:
+    """Return the source of a harness.
+
+    Args:
+        ref: Bundled name, directory (relative to `base`), or `archive:<campaign>/<candidate>`.
+        base: Directory that relative paths start from.
+        archive: Where `archive:` references are looked up.
+
+    Raises:
+        UserError: It is unknown, or breaks the harness contract; one line.
+    """
+    known = bundled_harnesses()
+    if ref.startswith("archive:"):
+        if archive is None:
+            raise ArchiveError(f"seed {ref!r}: there is no archive to look it up in")
+        _, _, commit = archive.resolve(ref.removeprefix("archive:"), None)
+        tree = archive.read_tree(commit)
+    elif ref in known:
+        tree = SourceTree.from_directory(known[ref])
+    elif (base / ref).is_dir():
+        tree = SourceTree.from_directory(base / ref)
+    elif "/" in ref:
+        raise HarnessError(f"seed {ref!r}: no such directory ({base / ref})")
+    else:
+        raise HarnessError(unknown_name("seed", ref, known))
+    try:
+        _ = tree.config
+    except HarnessError as error:
+        raise HarnessError(f"seed {ref!r}: {error}") from error
+    return tree
+
+
+def resolve_spec(spec: CampaignSpec, base: Path) -> CampaignSpec:
+    """Return the spec with relative paths made absolute, so that a resume does not depend on where it is started."""
+
+    def absolute(ref: str, names: Mapping[str, Path]) -> str:
+        return str((base / ref).resolve()) if ref not in names and (base / ref).exists() else ref
+
+    harnesses = bundled_harnesses()
+    environments = {path.name: path for path in bundled_dir("envs").iterdir()}
+    return spec.model_copy(
+        update={
+            "seeds": tuple(absolute(seed, harnesses) for seed in spec.seeds),
+            "environments": tuple(
+                item.model_copy(update={"ref": absolute(item.ref, environments)}) for item in spec.environments
+            ),
+            "proposers": tuple(
+                item.model_copy(update={"donors": tuple(absolute(donor, harnesses) for donor in item.donors)})
+                if item.donors is not None
+                else item
+                for item in spec.proposers
+            ),
+        }
+    )
+
+
+def freeze_spec(spec: CampaignSpec) -> str:
+    """Return the text of the frozen spec.toml."""
+    return tomli_w.dumps(spec.model_dump(mode="json", exclude_none=True))
+
+
+def first_difference(frozen: CampaignSpec, given: CampaignSpec) -> str | None:
+    """Return the first field in which two specs differ (`budget.rollouts: 100 became 200`), or None."""
+
+    def walk(path: str, before: Any, after: Any) -> str | None:
+        if isinstance(before, dict) and isinstance(after, dict):
+            for name in sorted(before.keys() | after.keys()):
+                found = walk(f"{path}.{name}" if path else name, before.get(name), after.get(name))
+                if found:
+                    return found
+            return None
+        return None if before == after else f"{path}: {before!r} became {after!r}"
+
+    return walk("", frozen.model_dump(mode="json"), given.model_dump(mode="json"))
+
+
+async def assemble(
+    spec: CampaignSpec, *, root: Path, base: Path, resume: bool = False, clock: Callable[[], float] = time.time
+) -> Assembly:
+    """Put a campaign together.
+
+    Everything that can be wrong with the request is found before the campaign's directory is made, so that a
+    refused run leaves nothing behind.
+
+    Args:
+        spec: The spec; for a resume, the frozen one.
+        root: Directory of the archive; made if absent.
+        base: Directory that relative paths in the spec start from.
+        resume: Continue a campaign that exists, instead of starting one.
+        clock: Unix time.
+
+    Raises:
+        UserError: One line: what is wrong, where, and what to do.
+    """
+    archive = Archive.open(root, create=not resume)
+    directory = archive.campaign_dir(spec.name)
+    if not resume and directory.exists():
+        raise ArchiveError(
+            f"campaign {spec.name!r} exists in {root}: continue it with `metaharness resume {spec.name}`, "
+            "or give the spec another name"
+        )
+    spec = resolve_spec(spec, base)
+    seeds = [load_harness(ref, base=base, archive=archive) for ref in spec.seeds]
+    environments, weights = _environments(spec, base)
+    gate = Gate(environments=list(environments.values()))
+    for ref, tree in zip(spec.seeds, seeds, strict=True):
+        _refuse_broken(gate, ref, tree)
+    bench = _bench(environments)
+    price = price_of(spec.model)
+    strategy: Strategy[Any] = strategy_registry().load(spec.strategy.kind)()
+    setup = SearchSetup(
+        seeds=tuple(f"c{number:04d}" for number in range(len(seeds))),
+        tasks={part: _refs(bench, weights, part) for part in (Part.PRACTICE, Part.VAL)},
+        random_seed=spec.random_seed,
+        options=spec.strategy.options,
+    )
+    strategy.start(setup)
+    proposers = [(item.share, _proposer(item, base, archive)) for item in spec.proposers]
+    backend = create_backend(spec.model)
+    try:
+        engine = await select_engine(spec.sandbox.engine)
+        await engine.sweep()
+        ledger = _open_ledger(
+            directory,
+            spec,
+            {
+                "environments": {name: environment.info.digest for name, environment in environments.items()},
+                "weights": weights,
+                "engine": engine.name,
+                "fit_sets": {name: found.digest for name, found in bench.fit_sets.items()},
+                "runtime": runtime_digest(),
+                "model": {
+                    "ref": backend.info.ref,
+                    "identity": dict(backend.info.identity),
+                    "digest": backend.info.digest,
+                },
+            },
+            resume=resume,
+        )
+    except BaseException:
+        await backend.aclose()
+        raise
+    budget = Budget(spec.budget.caps(), spent=ledger.spent())
+    gateway = ModelGateway(
+        backend,
+        budget=budget,
+        replies=ledger.reply_cache("rollouts"),
+        price=price,
+        default_temperature=spec.model.temperature,
+        timeout_s=spec.model.timeout_s,
+        retries=spec.model.retries,
+    )
+    history = History(directory / "history")
+    trees: dict[str, SourceTree] = {}
+    controls = _controls(spec)
+
+    def tree_of(candidate: str) -> SourceTree:
+        if candidate not in trees:
+            trees[candidate] = (
+                controls[candidate] if candidate in controls else archive.read_tree(ledger.candidate(candidate).commit)
+            )
+        return trees[candidate]
+
+    runner = RolloutRunner(
+        engine=engine,
+        gateway=gateway,
+        limits=spec.sandbox.limits(),
+        stage=directory / "stage",
+        campaign=spec.name,
+        clock=clock,
+    )
+    evaluator = Evaluator(
+        runner=runner,
+        ledger=ledger,
+        bench=bench,
+        budget=budget,
+        directory=directory,
+        history=history,
+        tree_of=tree_of,
+        model_digest=backend.info.digest,
+        random_seed=spec.random_seed,
+        clock=clock,
+    )
+    return Assembly(
+        spec=spec,
+        directory=directory,
+        archive=archive,
+        ledger=ledger,
+        environments=environments,
+        weights=weights,
+        bench=bench,
+        gateway=gateway,
+        engine=engine,
+        budget=budget,
+        history=history,
+        evaluator=evaluator,
+        gate=gate,
+        strategy=strategy,
+        setup=setup,
+        proposers=proposers,
+        seeds=seeds,
+        controls=controls,
+        trees=trees,
+        clock=clock,
+    )
+
+
+def _refuse_broken(gate: Gate, ref: str, tree: SourceTree) -> None:
+    for finding in gate.inspect_seed(tree).findings:
+        if finding.fatal:
+            raise HarnessError(f"seed {ref!r}: {finding}")
+
+
+def _environments(spec: CampaignSpec, base: Path) -> tuple[dict[str, Environment], dict[str, float]]:
+    environments: dict[str, Environment] = {}
+    weights: dict[str, float] = {}
+    for number, item in enumerate(spec.environments):
+        environment = load_environment(item.ref, base=base, limits=(item.max_train, item.max_val, item.max_test))
+        name = environment.info.name
+        if name in environments:
+            raise SpecError(f"environments[{number}].ref: {name!r} is named twice")
+        environments[name] = environment
+        weights[name] = item.weight
+    total = sum(weights.values())
+    return environments, {name: weight / total for name, weight in weights.items()}
+
+
+def _bench(environments: Mapping[str, Environment]) -> Bench:
+    tasks = {}
+    fit_sets = {}
+    for name, environment in environments.items():
+        parts = split_parts(environment)
+        tasks[name] = {part: {task.digest: task for task in parts[part]} for part in parts}
+        if environment.info.can_fit:
+            fit_sets[name] = fit_set(environment)
+    return Bench(environments=environments, tasks=tasks, fit_sets=fit_sets)
+
+
+def _refs(bench: Bench, weights: Mapping[str, float], part: Part) -> tuple[TaskRef, ...]:
+    return tuple(
+        TaskRef(environment=name, task=digest, weight=weights[name] / len(parts[part]))
+        for name, parts in bench.tasks.items()
+        for digest in parts[part]
+    )
+
+
+def _proposer(item: ProposerSpec, base: Path, archive: Archive) -> Proposer:
+    names = item.donors if item.donors is not None else tuple(bundled_harnesses())
+    donors = {Path(name).name: load_harness(name, base=base, archive=archive) for name in names}
+    found: Proposer = proposer_registry().load(item.kind)(donors=donors)
+    return found
+
+
+def _controls(spec: CampaignSpec) -> dict[str, SourceTree]:
+    wanted: list[str] = []
+    if "bundled" in spec.final.controls:
+        wanted += [name for name in bundled_harnesses() if name != NEIGHBOURS_HARNESS]
+    if "neighbours" in spec.final.controls:
+        wanted.append(NEIGHBOURS_HARNESS)
+    return {f"{CONTROL_PREFIX}{name}": load_harness(name, base=Path()) for name in wanted}
+
+
+def _open_ledger(
+    directory: Path,
+    spec: CampaignSpec,
+    settings: Mapping[str, Any],
+    *,
+    resume: bool,
+) -> Ledger:
+    """Open the ledger, or make it after the spec is written: whatever has a spec can be resumed."""
+    if not resume:
+        write_durably(directory / SPEC_FILE, freeze_spec(spec).encode())
+    ledger = Ledger.open(directory) if (directory / FILE_NAME).is_file() else Ledger.create(directory)
+    known = ledger.get_meta("environments")
+    digests = settings["environments"]
+    if known is not None and known != digests:
+        ledger.close()
+        changed = sorted(name for name in digests if known.get(name) != digests[name])
+        raise UserError(
+            f"environments: {', '.join(changed)} changed since the campaign began; its scores would not be "
+            "comparable: start a new campaign"
+        )
+    for name, value in settings.items():
+        ledger.set_meta(name, value)
+    return ledger
+
+
+def read_frozen_spec(archive: Archive, name: str) -> CampaignSpec:
+    """Return the spec that a campaign was started with.
+
+    Raises:
+        ArchiveError: There is no such campaign.
+    """
+    path = archive.campaign_dir(name) / SPEC_FILE
+    if not path.is_file():
+        raise ArchiveError(unknown_name("campaign", name, archive.campaigns()))
+    return parse_spec(path.read_text("utf-8"), str(path))
