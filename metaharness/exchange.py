@@ -128,6 +128,7 @@ class ModelInfo:
         honours_seed: Whether equal seeds give equal replies.
         hidden_tokens: Most output tokens of reasoning that a reply may use on top of the request's `max_tokens`; the
             budget reserves them with each call.
+        max_in_flight: Calls that it works on at the same time, or None; more wait outside, where no time limit runs.
     """
 
     ref: str
@@ -137,6 +138,7 @@ class ModelInfo:
     can_tools: bool = False
     honours_seed: bool = False
     hidden_tokens: int = 0
+    max_in_flight: int | None = None
 
     @property
     def digest(self) -> str:

@@ -73,7 +73,7 @@ class ModelGateway:
         retries: Tries after the first.
         sleep: Waits between tries.
         clock: Unix time in seconds.
-        max_in_flight: Calls at the backend at the same time.
+        max_in_flight: Calls at the backend at the same time; a backend may allow fewer.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class ModelGateway:
         self.info: ModelInfo = replace(
             backend.info, identity={**backend.info.identity, "default_temperature": default_temperature}
         )
-        self._slots = asyncio.Semaphore(max_in_flight)
+        self._slots = asyncio.Semaphore(min(max_in_flight, self.info.max_in_flight or max_in_flight))
         self._flights: dict[str, _Flight] = {}
         self._asking: Counter[int | None] = Counter()  # calls at the backend, by the id of the fund that pays
         self._freed = asyncio.Event()

@@ -56,7 +56,7 @@ class ScriptedBackend:
         failures: What to raise at the first, second, … call instead of asking the script; None asks it.
         latency_s: Seconds that each call takes.
         can_choose: As `ModelInfo`; likewise `can_schema` and `can_tools`.
-        hidden_tokens: As `ModelInfo`.
+        hidden_tokens: As `ModelInfo`; likewise `max_in_flight`.
 
     Attributes:
         calls: Every request so far, those that failed included.
@@ -74,6 +74,7 @@ class ScriptedBackend:
         can_schema: bool = True,
         can_tools: bool = True,
         hidden_tokens: int = 0,
+        max_in_flight: int | None = None,
     ) -> None:
         self._script = script
         self._failures: Iterator[Exception | None] = iter(failures)
@@ -88,6 +89,7 @@ class ScriptedBackend:
             can_tools=can_tools,
             honours_seed=True,
             hidden_tokens=hidden_tokens,
+            max_in_flight=max_in_flight,
         )
 
     @property

@@ -317,7 +317,8 @@ async def test_a_harness_may_choose_its_own_temperature() -> None:
     assert backend.calls[0].temperature == 0.1
 
 
-async def test_no_more_calls_are_in_flight_than_allowed() -> None:
+@pytest.mark.parametrize(("allowed", "can", "expected"), [(3, None, 3), (3, 2, 2), (3, 9, 3)])
+async def test_no_more_calls_are_in_flight_than_allowed(allowed: int, can: int | None, expected: int) -> None:
     running, most = 0, 0
 
     class Watched(ScriptedBackend):
@@ -330,9 +331,15 @@ async def test_no_more_calls_are_in_flight_than_allowed() -> None:
             finally:
                 running -= 1
 
-    way = gateway(Watched(echo, latency_s=0.002), max_in_flight=3)
+    way = gateway(Watched(echo, latency_s=0.002, max_in_flight=can), max_in_flight=allowed)
     await asyncio.gather(*(way.port(scope=str(n), attempt=0).complete(ask()) for n in range(20)))
-    assert most == 3
+    assert most == expected
+
+
+async def test_no_time_limit_runs_while_a_call_waits_for_its_turn() -> None:
+    way = gateway(ScriptedBackend(echo, latency_s=0.05, max_in_flight=1), timeout_s=0.15)
+    replies = await asyncio.gather(*(way.port(scope=str(n), attempt=0).complete(ask()) for n in range(6)))
+    assert len(replies) == 6
 
 
 async def test_closing_ends_what_is_in_flight() -> None:
