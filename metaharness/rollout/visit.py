@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import secrets
 import signal
 import time
@@ -127,36 +128,47 @@ class Visitor:
             return await script(conversation, entry, deadline)
 
         value: T | None = None
-        failure: RolloutStatus | None = RolloutStatus.HARNESS_ERROR
-        error_text, traceback, ended = "", "", False
+        caught: Exception | None = None
         try:
             async with asyncio.timeout(self._limits.timeout_s + self._engine_grace_s) as watch:
                 value = await converse(process, calls, self._bounds, whole)
-            failure = None
-        except HarnessFailed as error:
-            error_text, traceback = str(error), error.traceback[-MAX_TRACEBACK_CHARS:]
-        except ProtocolError as error:
-            error_text = f"the harness broke the rules of the stream: {error}"
-        except StreamEnded:
-            await _settled(process)
-            ended = True
-        except InfraError as error:
-            failure, error_text = RolloutStatus.INFRA_ERROR, str(error)
-        except BudgetExhausted as error:
-            failure, error_text = RolloutStatus.BUDGET_STOPPED, str(error)
-        except TimeoutError:
+        except (HarnessFailed, ProtocolError, StreamEnded, InfraError, BudgetExhausted) as error:
+            caught = error
+        except TimeoutError as error:
             if not watch.expired():
                 raise
-            failure = RolloutStatus.INFRA_ERROR
-            error_text = f"{self._engine.name}: the sandbox was not ended at its limit of {self._limits.timeout_s:g} s"
+            caught = error
         finally:
             waited_s = calls.waited_s
-            await process.kill()
-            end = await process.wait()
-        if ended:
-            error_text = self._account(end, waited_s)
+            if isinstance(caught, StreamEnded):
+                await _settle(process)
+            end = await _end(process)
+        if isinstance(end, InfraError):
+            return Visit(failure=RolloutStatus.INFRA_ERROR, error=one_line(str(end)), waited_s=waited_s)
+        if caught is None:
+            return Visit(value=value, stderr=end.stderr, waited_s=waited_s)
+        failure, text = self._verdict(caught, end, job, waited_s)
+        traceback = caught.traceback[-MAX_TRACEBACK_CHARS:] if isinstance(caught, HarnessFailed) else ""
         stderr = f"{end.stderr.rstrip()}\n{traceback}".lstrip() if traceback else end.stderr
-        return Visit(value=value, failure=failure, error=one_line(error_text), stderr=stderr, waited_s=waited_s)
+        return Visit(failure=failure, error=one_line(text), stderr=stderr, waited_s=waited_s)
+
+    def _verdict(
+        self, caught: Exception, end: SandboxExit, job: SandboxJob, waited_s: float
+    ) -> tuple[RolloutStatus, str]:
+        """Return what an exception makes of a visit, and one line about it."""
+        if isinstance(caught, StreamEnded):
+            return RolloutStatus.HARNESS_ERROR, self._account(end, job, waited_s)
+        if isinstance(caught, HarnessFailed):
+            return RolloutStatus.HARNESS_ERROR, str(caught)
+        if isinstance(caught, ProtocolError):
+            return RolloutStatus.HARNESS_ERROR, f"the harness broke the rules of the stream: {caught}"
+        if isinstance(caught, BudgetExhausted):
+            return RolloutStatus.BUDGET_STOPPED, str(caught)
+        if isinstance(caught, TimeoutError):
+            limit_s = self._limits.timeout_s
+            text = f"{self._engine.name}: the sandbox was not ended at its limit of {limit_s:g} s"
+            return RolloutStatus.INFRA_ERROR, text
+        return RolloutStatus.INFRA_ERROR, str(caught)
 
     def _job(self, tree: SourceTree) -> SandboxJob:
         return SandboxJob(
@@ -170,10 +182,12 @@ class Visitor:
             labels={"campaign": self._campaign, "rollout": secrets.token_hex(8)},
         )
 
-    def _account(self, end: SandboxExit, waited_s: float) -> str:
+    def _account(self, end: SandboxExit, job: SandboxJob, waited_s: float) -> str:
         """Say in one line how a sandbox ended that did not finish."""
         if end.reason == "timeout":
-            return f"timed out after {self._limits.timeout_s:g} s, {waited_s:.1f} s of them waiting for the model"
+            where = _place(end.stderr, job)
+            waited = f"{waited_s:.1f} s of them waiting for the model"
+            return f"timed out after {self._limits.timeout_s:g} s, {waited}{where}"
         if end.reason == "memory":
             return f"ran out of memory (limit {self._limits.memory_mb} MiB)"
         if end.reason == "killed" or end.code is None:
@@ -181,7 +195,7 @@ class Visitor:
         lines = [line for line in end.stderr.splitlines() if line.strip()]
         last = f": {lines[-1].strip()}" if lines else ""
         if end.code < 0:
-            return f"the process was ended by {_signal_name(-end.code)} before it answered{last}"
+            return f"the process was ended by {_signal_name(-end.code)} before it answered{_place(end.stderr, job)}"
         return f"the process ended with code {end.code} before it answered{last}"
 
 
@@ -192,17 +206,32 @@ def _entry(tree: SourceTree) -> str:
     return entry
 
 
-async def _settled(process: SandboxProcess) -> None:
-    """Wait a moment for a process that has closed its stream, so that its end is its own and says why."""
-    waiting = asyncio.ensure_future(process.wait())
+async def _end(process: SandboxProcess) -> SandboxExit | InfraError:
+    """End a sandbox, and return how it ended, or that its engine has lost it."""
+    await process.kill()
     try:
-        await asyncio.wait({waiting}, timeout=EXIT_GRACE_S)
-    finally:
-        if waiting.done():
-            waiting.result()
-        else:
-            await process.kill()
-            await waiting
+        return await process.wait()
+    except InfraError as error:
+        return error
+
+
+async def _settle(process: SandboxProcess) -> None:
+    """Give a process that has closed its stream a moment to end, so that its end is its own and says why."""
+    waiting = asyncio.ensure_future(process.wait())
+    await asyncio.wait({waiting}, timeout=EXIT_GRACE_S)
+    if waiting.done():
+        waiting.exception()  # looked at; whoever waits next meets it
+    else:
+        waiting.cancel()
+
+
+def _place(stderr: str, job: SandboxJob) -> str:
+    """Return the innermost line of the harness in a dump of stacks, or nothing."""
+    roots = "|".join(re.escape(f"{root}/") for mount in job.mounts for root in (mount.target, mount.source))
+    for found in re.finditer(rf'File "(?:{roots})(.+)", line (\d+) in (.+)', stderr):
+        if not found[1].startswith("metaharness/"):
+            return f" ({found[1]}, line {found[2]}, in {found[3]})"
+    return ""
 
 
 def _signal_name(number: int) -> str:

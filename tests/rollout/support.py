@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 from metaharness.budget import Budget, Caps
 from metaharness.errors import ScoringFailed, UnsupportedRequest
@@ -18,7 +19,7 @@ from metaharness.job import EngineReport, Limits, SandboxExit, SandboxJob
 from metaharness.models.gateway import ModelGateway
 from metaharness.models.prices import Price
 from metaharness.models.scripted import Script, ScriptedBackend
-from metaharness.protocols import EnvironmentInfo, EnvironmentSession
+from metaharness.protocols import EnvironmentInfo, EnvironmentSession, SandboxEngine
 from metaharness.rollout import RolloutOutcome, RolloutRunner, StreamBounds
 from metaharness.score import Score
 from metaharness.source import SourceTree
@@ -231,13 +232,13 @@ class Bench:
         self,
         stage: Path,
         *,
-        engine: PlainEngine | None = None,
+        engine: SandboxEngine | None = None,
         limits: Limits | None = None,
         model: ModelGateway | None = None,
         bounds: StreamBounds | None = None,
         engine_grace_s: float = 30.0,
     ) -> None:
-        self.engine = engine or PlainEngine()
+        self.engine: Any = engine or PlainEngine()
         self.gateway = model or gateway()
         self.environment = MemoryEnvironment()
         self.runner = RolloutRunner(
@@ -271,5 +272,5 @@ class Bench:
             task=of,
             state=state,
         )
-        assert all(process.gone for process in self.engine.processes)
+        assert all(process.gone for process in getattr(self.engine, "processes", ()))
         return outcome

@@ -43,7 +43,8 @@ def fails(outcome: RolloutOutcome, says: str, status: RolloutStatus = RolloutSta
         ("sys.exit(3)", "the harness called sys.exit(3) (harness.py, line 9, in solve)"),
         ("raise KeyboardInterrupt", "KeyboardInterrupt"),
         ("print('last words')\nos._exit(3)", "the process ended with code 3 before it answered: last words"),
-        ("os.kill(os.getpid(), 11)", "SIGSEGV"),
+        ("os.kill(os.getpid(), 11)", "was ended by SIGSEGV before it answered (harness.py, line 9, in solve)"),
+        ("os.kill(os.getpid(), 9)", "was ended by SIGKILL before it answered"),
         ("import ctypes; ctypes.string_at(0)", "SIGSEGV"),
         ("def f(): f()\nf()", "RecursionError: maximum recursion depth exceeded"),
         ("return self.model.complete([])", "ValueError: messages must not be empty"),
@@ -71,7 +72,7 @@ async def test_the_traceback_begins_in_the_harness(bench: MakeBench) -> None:
 
 async def test_a_loop_times_out_and_its_stack_is_shown(bench: MakeBench) -> None:
     outcome = await bench(limits=Limits(timeout_s=2)).run("while True: pass")
-    fails(outcome, "timed out after 2 s, 0.0 s of them waiting for the model")
+    fails(outcome, "timed out after 2 s, 0.0 s of them waiting for the model (harness.py, line 9, in solve)")
     assert "Timeout (" in outcome.stderr
     assert ", line 9 in solve" in outcome.stderr
     assert outcome.seconds < 10
