@@ -16,7 +16,8 @@ from metaharness.source import SourceTree
 _START = """\
 from metaharness.runtime.worker import main
 
-main()
+if __name__ == "__main__":
+    main()
 """
 
 

@@ -159,7 +159,7 @@ class Visitor:
         if isinstance(caught, StreamEnded):
             return RolloutStatus.HARNESS_ERROR, self._account(end, job, waited_s)
         if isinstance(caught, HarnessFailed):
-            return RolloutStatus.HARNESS_ERROR, str(caught)
+            return RolloutStatus.HARNESS_ERROR, str(caught) or "the harness failed and does not say why"
         if isinstance(caught, ProtocolError):
             return RolloutStatus.HARNESS_ERROR, f"the harness broke the rules of the stream: {caught}"
         if isinstance(caught, BudgetExhausted):

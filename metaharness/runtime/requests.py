@@ -83,7 +83,9 @@ def _message(number: int, message: Any) -> Dict[str, Any]:
     role = message.get("role")
     if role == "system":
         raise ValueError(f"{where}: pass the system prompt as system=, not as a message")
-    if not isinstance(role, str) or role not in _MESSAGE_KEYS:
+    if not isinstance(role, str):
+        raise TypeError(f"{where}: role must be a text (str), not {_kind(role)}")
+    if role not in _MESSAGE_KEYS:
         raise ValueError(f"{where}: role must be user, assistant or tool, not {role!r:.80}")
     unknown = set(message) - _MESSAGE_KEYS[role]
     if unknown:

@@ -44,7 +44,7 @@ def test_a_body_survives_its_own_check() -> None:
         ({"messages": ["hi"]}, TypeError, r"messages\[0\] must be an object with role and content, not str"),
         ({"messages": [{"role": "system", "content": "x"}]}, ValueError, "pass the system prompt as system="),
         ({"messages": [{"role": "bot", "content": ""}]}, ValueError, "must be user, assistant or tool, not 'bot'"),
-        ({"messages": [{"role": ["user"], "content": "x"}]}, ValueError, "role must be user, assistant or tool"),
+        ({"messages": [{"role": ["user"], "content": "x"}]}, TypeError, r"role must be a text \(str\), not list"),
         ({"messages": [{"role": "user"}]}, TypeError, r"messages\[0\]: content must be a text \(str\), not None"),
         ({"messages": [{**USER, "name": "x"}]}, ValueError, "a message of role user has no 'name'"),
         ({"messages": [{"role": "tool", "content": "x"}]}, TypeError, "tool_call_id must be a text"),
