@@ -1,0 +1,224 @@
+"""`SandboxProcess` over the pipes of one child process, whatever contains it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from metaharness.errors import SandboxUnavailable
+from metaharness.job import Limits, SandboxExit
+from metaharness.sandboxes.pipes import CappedPipe, InputPipe, OutputPipe, connect_capped, connect_input, connect_output
+
+_DRAIN_TIMEOUT_S = 1.0
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """What a containment found out at the end.
+
+    Attributes:
+        code: Exit code of the program inside, negative for a signal.
+        lost: Whether the program never started, or its end is not known.
+        memory: Whether its memory limit ended it.
+        peak_memory_mb: See `SandboxExit`.
+        note: A line for the end of what is reported of standard error, or empty.
+    """
+
+    code: int
+    lost: bool = False
+    memory: bool = False
+    peak_memory_mb: float | None = None
+    note: str = ""
+
+
+class Containment(Protocol):
+    """What holds the process tree of one sandbox together."""
+
+    def kill(self) -> None:
+        """Send the end to the whole tree; must not wait. Harmless when it has ended."""
+        ...
+
+    def finish(self, returncode: int, *, killed: bool) -> Ending:
+        """Make sure that the tree is gone and give everything back; runs in a thread, once, after the child's end.
+
+        Args:
+            returncode: Of the child.
+            killed: Whether the engine or the caller ended it.
+        """
+        ...
+
+
+class PipedProcess:
+    """A running sandbox; see `metaharness.protocols.SandboxProcess`.
+
+    What it wrote before its end can be read after `wait` as well.
+    """
+
+    def __init__(
+        self,
+        child: subprocess.Popen[bytes],
+        containment: Containment,
+        *,
+        output: OutputPipe,
+        writer: InputPipe,
+        errors: CappedPipe,
+        transports: tuple[asyncio.ReadTransport, asyncio.ReadTransport],
+        timeout_s: float,
+    ) -> None:
+        self._child = child
+        self._containment = containment
+        self._output = output
+        self._writer = writer
+        self._errors = errors
+        self._transports = transports
+        self._reason = ""
+        self._cut_off = False
+        self._watchers: list[asyncio.Task[None]] = []
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(timeout_s, self.end, "timeout")
+        self._end = loop.create_task(self._supervise())
+        self._end.add_done_callback(_retrieve)
+
+    @classmethod
+    async def attach(cls, child: subprocess.Popen[bytes], containment: Containment, limits: Limits) -> PipedProcess:
+        """Take over a child that was started with pipes for all three streams."""
+        assert child.stdin is not None
+        assert child.stdout is not None
+        assert child.stderr is not None
+        reading, output = await connect_output(child.stdout)
+        draining, errors = await connect_capped(child.stderr, limits.output_kb * 1024)
+        writer = await connect_input(child.stdin)
+        return cls(
+            child,
+            containment,
+            output=output,
+            writer=writer,
+            errors=errors,
+            transports=(reading, draining),
+            timeout_s=limits.timeout_s,
+        )
+
+    @property
+    def ended(self) -> asyncio.Task[SandboxExit]:
+        """The task that ends with the sandbox; whoever keeps it keeps the sandbox looked after."""
+        return self._end
+
+    @property
+    def was_cut_off(self) -> bool:
+        """Whether some process of the tree still held a pipe after the end: then it has outlived the sandbox."""
+        return self._cut_off
+
+    def watch(self, watcher: Coroutine[Any, Any, None]) -> None:
+        """Run `watcher` until the end."""
+        self._watchers.append(asyncio.get_running_loop().create_task(watcher))
+
+    def end(self, reason: str) -> None:
+        """End the tree now for `reason`, unless it is ending already."""
+        if not self._reason and not self._end.done():
+            self._reason = reason
+            self._containment.kill()
+
+    async def read(self, size: int) -> bytes:
+        """See the protocol."""
+        return await self._output.read(size)
+
+    async def write(self, data: bytes) -> None:
+        """See the protocol."""
+        await self._writer.write(data)
+
+    async def wait(self) -> SandboxExit:
+        """See the protocol.
+
+        Raises:
+            SandboxUnavailable: The sandbox could not be set up, or was lost.
+        """
+        return await asyncio.shield(self._end)
+
+    async def kill(self) -> None:
+        """See the protocol."""
+        self.end("killed")
+        await asyncio.wait([self._end])
+
+    async def _supervise(self) -> SandboxExit:
+        finishing = False
+        try:
+            returncode = await _exit_of(self._child)
+            for watcher in self._watchers:
+                watcher.cancel()
+            finishing = True
+            ending = await asyncio.to_thread(self._containment.finish, returncode, killed=bool(self._reason))
+        except asyncio.CancelledError:
+            # The event loop is being closed, and nothing may outlive it. It waits for a thread that is finishing.
+            if not finishing:
+                self._containment.kill()
+                self._containment.finish(self._child.wait(), killed=True)
+            raise
+        finally:
+            self._timer.cancel()
+            await self._close_pipes()
+        stderr = self._errors.text()
+        if ending.lost:
+            said = stderr.strip().splitlines()
+            raise SandboxUnavailable(f"a sandbox could not be set up, or was lost: {said[-1] if said else returncode}")
+        if ending.memory and self._reason != "timeout":
+            self._reason = "memory"
+        if ending.note:
+            stderr = f"{stderr}{ending.note}" if stderr.endswith("\n") or not stderr else f"{stderr}\n{ending.note}"
+        return SandboxExit(
+            code=None if self._reason else ending.code,
+            reason=self._reason or "exited",
+            stderr=stderr,
+            peak_memory_mb=ending.peak_memory_mb,
+        )
+
+    async def _close_pipes(self) -> None:
+        reading, draining = self._transports
+        self._writer.abort()
+        self._output.take_the_rest()
+        try:
+            async with asyncio.timeout(_DRAIN_TIMEOUT_S):
+                await self._errors.ended.wait()
+                await self._output.ended.wait()
+        except TimeoutError:
+            # A process that left the tree (possible where there is no pid namespace) still holds them open.
+            self._cut_off = True
+            draining.close()
+            reading.close()
+
+
+async def to_its_end(work: Coroutine[Any, Any, _Result]) -> _Result:
+    """Await something that must not be left half done: a cancellation is passed on when it has ended."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise
+
+
+async def _exit_of(child: subprocess.Popen[bytes]) -> int:
+    """Wait for a child without a thread and without taking part in anyone's SIGCHLD handling."""
+    loop = asyncio.get_running_loop()
+    try:
+        descriptor = os.pidfd_open(child.pid)
+    except (AttributeError, OSError):  # not Linux, or older than 5.3
+        return await asyncio.to_thread(child.wait)
+    try:
+        gone = asyncio.Event()
+        loop.add_reader(descriptor, gone.set)
+        await gone.wait()
+        return child.wait()
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
+
+
+def _retrieve(task: asyncio.Task[SandboxExit]) -> None:
+    """Look at the exception, so that asyncio does not complain when nobody waits for a sandbox that was lost."""
+    if not task.cancelled():
+        task.exception()
