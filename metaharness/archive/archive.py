@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ from metaharness.archive.messages import candidate_message, identity, rejected_m
 from metaharness.archive.readings import ReadingRecord
 from metaharness.archive.trees import read_source, write_source
 from metaharness.candidate import CANDIDATE_ID, Finding, candidate_number
-from metaharness.errors import ArchiveError, unknown_name
+from metaharness.errors import ArchiveError, MissingDependency, unknown_name
 from metaharness.locking import FileLock
 from metaharness.source import SourceTree
 
@@ -45,24 +46,35 @@ class Located(NamedTuple):
 class Archive:
     """The directory of an archive. Also a context manager. To be used from one thread; processes may share it."""
 
-    def __init__(self, root: Path, repository: Repository, clock: Callable[[], float]) -> None:
+    def __init__(self, root: Path, repository: Repository, clock: Callable[[], float], lock_wait_s: float) -> None:
         self.root = root
+        self._lock_wait_s = lock_wait_s
         self._repository = repository
         self._clock = clock
 
     @classmethod
-    def open(cls, root: Path, *, create: bool = False, clock: Callable[[], float] = time.time) -> Archive:
+    def open(
+        cls,
+        root: Path,
+        *,
+        create: bool = False,
+        clock: Callable[[], float] = time.time,
+        lock_wait_s: float = LOCK_WAIT_S,
+    ) -> Archive:
         """Open an archive.
 
         Args:
             root: Its directory.
             create: Make it if absent; then it must be writable.
             clock: Unix time.
+            lock_wait_s: Seconds that a write waits for another process to end its own.
 
         Raises:
             ArchiveError: It is absent, or not writable with `create`.
             MissingDependency: There is no git, or one that is too old.
         """
+        if shutil.which("git") is None:
+            raise MissingDependency("git is not installed or not on PATH: install git 2.32 or newer")
         from metaharness.archive.repository import Repository
 
         git_dir = root / REPOSITORY_NAME
@@ -73,7 +85,7 @@ class Archive:
                 raise ArchiveError(f"archive {root}: cannot be made: {error.strerror}") from error
             if not os.access(root, os.W_OK | os.X_OK):
                 raise ArchiveError(f"archive {root}: not writable: choose another directory (--archive)")
-            with FileLock.acquire(root / LOCK_NAME, what=f"archive {root}", wait_s=LOCK_WAIT_S):
+            with FileLock.acquire(root / LOCK_NAME, what=f"archive {root}", wait_s=lock_wait_s):
                 if not git_dir.exists():
                     Repository.create(git_dir)
         if not (git_dir / "HEAD").is_file():
@@ -81,7 +93,7 @@ class Archive:
                 f"archive {root}: there is none: `metaharness run` makes one, --archive or METAHARNESS_ARCHIVE names "
                 "another"
             )
-        return cls(root, Repository(git_dir), clock)
+        return cls(root, Repository(git_dir), clock, lock_wait_s)
 
     def close(self) -> None:
         """End the reading processes. Harmless when that was done before."""
@@ -101,7 +113,7 @@ class Archive:
         return self._repository.git_dir
 
     def _lock(self) -> FileLock:
-        return FileLock.acquire(self.root / LOCK_NAME, what=f"archive {self.root}", wait_s=LOCK_WAIT_S)
+        return FileLock.acquire(self.root / LOCK_NAME, what=f"archive {self.root}", wait_s=self._lock_wait_s)
 
     # ------------------------------------------------------------------------------------------ campaigns
 

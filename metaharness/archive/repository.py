@@ -9,18 +9,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from git import Git
+from git.exc import GitCommandError
+
 from metaharness.archive.objects import ObjectWriter
 from metaharness.errors import ArchiveError, MissingDependency
 
-try:
-    from git import Git
-    from git.exc import GitCommandError
-except ImportError as error:  # GitPython raises it when there is no git program
-    raise MissingDependency("git is not installed or not on PATH: install git 2.32 or newer") from error
-
 OLDEST_GIT = (2, 32)
-LOOSE_OBJECTS = 2_000
-"""Loose objects after which they are packed."""
+PACK_ABOVE_OBJECTS = 2_000
 
 SETTINGS = {
     "core.hooksPath": os.devnull,
@@ -51,11 +47,17 @@ class _Shielded(Git):
 class Repository:
     """Objects and refs of one bare repository. To be used from one thread."""
 
-    def __init__(self, git_dir: Path) -> None:
+    def __init__(self, git_dir: Path, *, pack_above_objects: int = PACK_ABOVE_OBJECTS) -> None:
+        """Open a repository that is there.
+
+        Args:
+            git_dir: Its directory.
+            pack_above_objects: Loose objects above which `pack_if_needed` packs them.
+        """
         self.git_dir = git_dir.resolve()
         self._git = _Shielded(str(self.git_dir.parent))
         self._packing: subprocess.Popen[bytes] | None = None
-        self._pack_above = LOOSE_OBJECTS
+        self._pack_above = pack_above_objects
         settings = {}
         for number, (name, value) in enumerate(SETTINGS.items()):
             settings[f"GIT_CONFIG_KEY_{number}"] = name
@@ -149,16 +151,17 @@ class Repository:
         It is done by a process of its own, because removing thousands of files takes seconds on a busy disk. Reading
         and writing go on meanwhile; killed half-way, it leaves a repository that is whole.
         """
-        # Object ids are evenly spread: one directory of the 256 tells how full the others are.
-        sample = self.git_dir / "objects" / "17"
-        if not sample.is_dir() or sum(1 for _ in sample.iterdir()) * 256 < self._pack_above:
-            return False
         if self._packing is not None:
             if self._packing.poll() is None:
                 return False
             if self._packing.returncode != 0:
-                # It only saves time and space: try again, but ever more rarely.
+                # Packing only saves time and space: try again, but ever more rarely.
                 self._pack_above *= 2
+            self._packing = None
+        # Object ids are evenly spread: one directory of the 256 tells how full the others are.
+        sample = self.git_dir / "objects" / "17"
+        if not sample.is_dir() or sum(1 for _ in sample.iterdir()) * 256 <= self._pack_above:
+            return False
         ours = self._git.environment()
         self._packing = subprocess.Popen(
             ["sh", "-c", "git pack-refs --all && exec git repack -d -q --geometric=2"],
