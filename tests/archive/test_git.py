@@ -143,8 +143,8 @@ def test_a_note_begins_with_the_scores() -> None:
     "path",
     [
         ".git/config", ".GIT/hooks/pre-commit", ".Git", "a/.git", "a/.giT/x", ".git.", ".git ", ".git. . ",
-        ".git::$INDEX", "git~1", "GIT~1/config", "a/git~2", ".g\u200cit/config", ".\u200dgit", ".gi\ufefft", ".git\u2028",
-        "..", "a/../b", "/etc/passwd", "a//b", "./a", "a\\..\\b", ".git\\config", "a\nb", "\ud800", "",
+        ".git::$INDEX", "git~1", "GIT~1/config", "a/git~2", ".g\u200cit/config", ".\u200dgit", ".gi\ufefft",
+        ".git\u2028", "..", "a/../b", "/etc/passwd", "a//b", "./a", "a\\..\\b", ".git\\config", "a\nb", "\ud800", "",
     ],
 )  # fmt: skip
 def test_paths_that_spell_git_or_leave_the_tree_never_enter(archive: Archive, path: str) -> None:

@@ -164,8 +164,7 @@ def test_many_objects_are_packed_while_work_goes_on(tmp_path: Path) -> None:
 def test_packing_that_fails_is_tried_more_rarely(tmp_path: Path) -> None:
     Archive.open(tmp_path, create=True).close()
     repository = Repository(tmp_path / "harnesses.git", pack_above_objects=300)
-    (repository.git_dir / "objects" / "pack").rmdir()
-    (repository.git_dir / "objects" / "pack").touch()
+    (repository.git_dir / "packed-refs").mkdir()
 
     def fill(count: int) -> None:
         for number in range(count):
