@@ -7,6 +7,7 @@ in `metaharness.runtime.history`, which also runs in a proposer's sandbox.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -23,6 +24,8 @@ from metaharness.unit import ProposalRecord, RolloutRecord
 
 TASK_CHARS = 16
 """Characters of a task's digest in a path."""
+
+MAX_SEGMENT_CHARS = 180
 
 SCORECARD_KEYS = ("schema_version", "candidate", "status", "manifest")
 FRONTIER_KEYS = frozenset({"candidate", "parts", "best_on"})
@@ -73,6 +76,10 @@ class History:
     def _directory(self, candidate: str) -> Path:
         return self._candidates / _segment(candidate)
 
+    def has_candidate(self, candidate: str) -> bool:
+        """Return whether a candidate has been added: then its files need not be read again."""
+        return (self._directory(candidate) / "source").exists()
+
     def add_candidate(self, candidate: Candidate, tree: SourceTree, base: tuple[str, SourceTree] | None) -> None:
         """Add a candidate's source, manifest and diff.
 
@@ -81,9 +88,9 @@ class History:
             tree: Its files.
             base: Id and files of the candidate that it was made from; None for a seed.
         """
-        directory = self._directory(candidate.id)
-        if (directory / "source").exists():
+        if self.has_candidate(candidate.id):
             return
+        directory = self._directory(candidate.id)
         _make_directory(directory)
         about = {
             "id": candidate.id,
@@ -221,6 +228,8 @@ def _segment(name: str) -> str:
     quoted = quote(name, safe="")
     if not quoted or quoted.startswith("."):
         raise ValueError(f"{name!r} cannot name a file of the history")
+    if len(quoted) > MAX_SEGMENT_CHARS:
+        quoted = f"{quoted[:MAX_SEGMENT_CHARS]}-{hashlib.sha256(quoted.encode()).hexdigest()[:16]}"
     return quoted
 
 

@@ -149,7 +149,7 @@ def _text(message: Any) -> str:
 
 def _directory(root: Path, candidate: str) -> Path:
     path = Path(root) / "candidates" / candidate
-    if candidate != path.name or not path.is_dir():
+    if "/" in candidate or candidate.startswith(".") or not path.is_dir():
         ids = candidate_ids(root)
         known = f"{len(ids)}: {ids[0]} to {ids[-1]}" if ids else "none"
         raise HistoryError(f"no candidate {candidate!r} (there are {known})")
