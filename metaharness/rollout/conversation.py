@@ -60,8 +60,8 @@ class Conversation:
         self._bytes = 0
         self._ended = False
 
-    async def ready(self) -> None:
-        """Wait until the worker is there.
+    async def ready(self) -> str:
+        """Wait until the worker is there; return the directory in which it has the harness.
 
         Raises:
             ProtocolError: Something else came.
@@ -69,6 +69,7 @@ class Conversation:
         frame = await self._next()
         if frame.get("type") != "ready" or frame.get("version") != PROTOCOL_VERSION:
             raise ProtocolError(f"the first frame is no ready frame of version {PROTOCOL_VERSION}")
+        return _text(frame.get("directory"))
 
     async def order(
         self, start: Mapping[str, Any], parts: Iterable[Mapping[str, Any]] = ()

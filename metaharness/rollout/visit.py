@@ -123,8 +123,11 @@ class Visitor:
         except InfraError as error:
             return Visit(failure=RolloutStatus.INFRA_ERROR, error=one_line(str(error)))
 
+        directory = HARNESS_TARGET
+
         async def whole(conversation: Conversation) -> T:
-            await conversation.ready()
+            nonlocal directory
+            directory = await conversation.ready()
             return await script(conversation, entry, deadline)
 
         value: T | None = None
@@ -147,17 +150,17 @@ class Visitor:
             return Visit(failure=RolloutStatus.INFRA_ERROR, error=one_line(str(end)), waited_s=waited_s)
         if caught is None:
             return Visit(value=value, stderr=end.stderr, waited_s=waited_s)
-        failure, text = self._verdict(caught, end, job, waited_s)
+        failure, text = self._verdict(caught, end, directory, waited_s)
         traceback = caught.traceback[-MAX_TRACEBACK_CHARS:] if isinstance(caught, HarnessFailed) else ""
         stderr = f"{end.stderr.rstrip()}\n{traceback}".lstrip() if traceback else end.stderr
         return Visit(failure=failure, error=one_line(text), stderr=stderr, waited_s=waited_s)
 
     def _verdict(
-        self, caught: Exception, end: SandboxExit, job: SandboxJob, waited_s: float
+        self, caught: Exception, end: SandboxExit, directory: str, waited_s: float
     ) -> tuple[RolloutStatus, str]:
         """Return what an exception makes of a visit, and one line about it."""
         if isinstance(caught, StreamEnded):
-            return RolloutStatus.HARNESS_ERROR, self._account(end, job, waited_s)
+            return RolloutStatus.HARNESS_ERROR, self._account(end, directory, waited_s)
         if isinstance(caught, HarnessFailed):
             return RolloutStatus.HARNESS_ERROR, str(caught) or "the harness failed and does not say why"
         if isinstance(caught, ProtocolError):
@@ -182,10 +185,10 @@ class Visitor:
             labels={"campaign": self._campaign, "rollout": secrets.token_hex(8)},
         )
 
-    def _account(self, end: SandboxExit, job: SandboxJob, waited_s: float) -> str:
+    def _account(self, end: SandboxExit, directory: str, waited_s: float) -> str:
         """Say in one line how a sandbox ended that did not finish."""
         if end.reason == "timeout":
-            where = _place(end.stderr, job)
+            where = _place(end.stderr, directory)
             waited = f"{waited_s:.1f} s of them waiting for the model"
             return f"timed out after {self._limits.timeout_s:g} s, {waited}{where}"
         if end.reason == "memory":
@@ -195,7 +198,9 @@ class Visitor:
         lines = [line for line in end.stderr.splitlines() if line.strip()]
         last = f": {lines[-1].strip()}" if lines else ""
         if end.code < 0:
-            return f"the process was ended by {_signal_name(-end.code)} before it answered{_place(end.stderr, job)}"
+            return (
+                f"the process was ended by {_signal_name(-end.code)} before it answered{_place(end.stderr, directory)}"
+            )
         return f"the process ended with code {end.code} before it answered{last}"
 
 
@@ -225,13 +230,10 @@ async def _settle(process: SandboxProcess) -> None:
         waiting.cancel()
 
 
-def _place(stderr: str, job: SandboxJob) -> str:
+def _place(stderr: str, directory: str) -> str:
     """Return the innermost line of the harness in a dump of stacks, or nothing."""
-    roots = "|".join(re.escape(f"{root}/") for mount in job.mounts for root in (mount.target, mount.source))
-    for found in re.finditer(rf'File "(?:{roots})(.+)", line (\d+) in (.+)', stderr):
-        if not found[1].startswith("metaharness/"):
-            return f" ({found[1]}, line {found[2]}, in {found[3]})"
-    return ""
+    found = re.search(rf'File "{re.escape(directory)}/(.+)", line (\d+) in (.+)', stderr)
+    return f" ({found[1]}, line {found[2]}, in {found[3]})" if found else ""
 
 
 def _signal_name(number: int) -> str:

@@ -173,7 +173,7 @@ def main() -> None:
     faulthandler.enable()
     channel = StreamChannel(read_fd, write_fd, on_end=lambda: os._exit(1))
     channel.start()
-    channel.send({"type": "ready", "version": PROTOCOL_VERSION})
+    channel.send({"type": "ready", "version": PROTOCOL_VERSION, "directory": directory})
     Worker(channel, directory).run()
 
 

@@ -77,6 +77,6 @@ async def test_a_loop_times_out(real: MakeBench) -> None:
 
 async def test_memory_is_bounded(real: MakeBench) -> None:
     report = await real().engine.probe()
-    require(report.limits.get("memory_mb") == "held", f"a memory limit of {report.engine}")
+    require(report.limits.get("memory") == "held", f"a memory limit of {report.engine}")
     outcome = await real().run("kept = []\nwhile True: kept.append(bytearray(1_000_000))")
     assert outcome.error == "ran out of memory (limit 256 MiB)"
