@@ -75,6 +75,7 @@ async def test_a_loop_times_out(real: MakeBench) -> None:
     assert outcome.error.startswith("timed out after 2 s, 0.0 s of them waiting for the model (harness.py, line 9")
 
 
+@pytest.mark.parametrize("real", ["bubblewrap"], indirect=True)
 async def test_memory_is_bounded(real: MakeBench) -> None:
     report = await real().engine.probe()
     require(report.limits.get("memory") == "held", f"a memory limit of {report.engine}")
