@@ -17,6 +17,7 @@ from metaharness.exchange import ChooseRequest, CompleteRequest, ModelInfo, Mode
 from metaharness.models.local.catalog import LocalModel
 from metaharness.models.local.connection import Connection, connect
 from metaharness.models.local.fetch import require_runtime, served_file
+from metaharness.models.local.schemas import SchemaCheck, guided
 from metaharness.models.local.scoring import score, shared_base
 from metaharness.models.local.settings import LocalSettings, server_directory
 from metaharness.models.local.slots import Slot, SlotPool
@@ -90,6 +91,8 @@ class LocalBackend:
         )
         self._server: _Server | None = None
         self._starting: asyncio.Task[_Server] | None = None
+        self._lost: list[_Server] = []
+        self._schemas = SchemaCheck()
 
     @property
     def info(self) -> ModelInfo:
@@ -111,19 +114,20 @@ class LocalBackend:
         messages += [{"role": message["role"], "content": message["content"]} for message in request.messages]
         async with self._served() as server:
             prompt = await server.workers[0].template(messages)
+            body = {
+                **_SAMPLING,
+                "prompt": prompt,
+                "n_predict": request.max_tokens,
+                "temperature": self._temperature if request.temperature is None else request.temperature,
+                "stop": list(request.stop),
+                "seed": seed,
+            }
             async with server.slots.take(prompt) as slot:
-                reply = await server.workers[slot.worker].complete(
-                    {
-                        **_SAMPLING,
-                        "prompt": prompt,
-                        "id_slot": slot.number,
-                        "n_predict": request.max_tokens,
-                        "temperature": self._temperature if request.temperature is None else request.temperature,
-                        "stop": list(request.stop),
-                        "seed": seed,
-                        **({"json_schema": dict(request.schema)} if request.schema is not None else {}),
-                    }
-                )
+                worker = server.workers[slot.worker]
+                if request.schema is not None:
+                    body["json_schema"] = guided(request.schema)
+                    await self._schemas.require(body["json_schema"], worker, prompt=prompt, slot=slot.number)
+                reply = await worker.complete({**body, "id_slot": slot.number})
         return ModelReply(
             text=reply["content"],
             stop_reason=_STOP_REASONS[reply["stop_type"]],
@@ -157,8 +161,9 @@ class LocalBackend:
         """Give the lease on the server back; it ends by itself when nobody has needed it for a while."""
         if self._starting is not None:
             await asyncio.wait({self._starting})
-        if self._server is not None:
-            server, self._server = self._server, None
+        servers = [*self._lost, *([self._server] if self._server is not None else [])]
+        self._server, self._lost = None, []
+        for server in servers:
             await server.aclose()
 
     @asynccontextmanager
@@ -169,7 +174,9 @@ class LocalBackend:
         except ServerLost:
             if self._server is server:
                 self._server = None
-                await server.aclose()
+                server.connection.close()
+                # Other calls may still be waiting for its answers; they fail by themselves.
+                self._lost.append(server)
             raise
 
     async def _start(self) -> _Server:

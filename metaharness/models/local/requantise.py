@@ -139,7 +139,7 @@ def requantise(source: Path, target: Path) -> None:
     """
     import numpy as np
 
-    data = np.memmap(source, dtype=np.uint8, mode="r")
+    data = np.fromfile(source, dtype=np.uint8)
     try:
         header = _Header(data.data, source)
     except (struct.error, KeyError) as error:
@@ -194,8 +194,8 @@ def q8_0(values: NDArray[np.float32]) -> bytes:
     import numpy as np
 
     scale = np.abs(values).max(axis=1, keepdims=True) / np.float32(127)
-    with np.errstate(divide="ignore"):
-        inverse = np.where(scale == 0, np.float32(0), np.float32(1) / scale)
+    # Below this the scale is 0 in 16 bits anyway.
+    inverse = np.divide(np.float32(1), scale, out=np.zeros_like(scale), where=scale > 1e-20)
     scaled = values * inverse
     # Half away from zero, as C's roundf; numpy rounds half to even.
     magnitude = np.abs(scaled)

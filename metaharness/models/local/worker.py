@@ -15,8 +15,8 @@ from metaharness.models.provider import one_line
 if TYPE_CHECKING:
     import httpx2
 
-# While a reply is awaited, the server is asked this often whether it lives: a reply may take minutes, a sign of life
-# may not.
+# While a reply is awaited, the server is asked this often whether it lives, and has as long to say so: a reply may take
+# minutes, a sign of life may not.
 _LIFE_SIGN_S = 15.0
 # Between texts that are tokenised in one request. Only its count matters, the order makes chance hits unlikely.
 _SEPARATOR = (2, 0, 2, 1, 0, 2)
@@ -31,7 +31,7 @@ class Worker:
 
     Args:
         socket: Its Unix socket.
-        life_sign_s: Seconds between checks that it lives, while a reply is awaited.
+        life_sign_s: Seconds between checks that it lives, while a reply is awaited; also their time limit.
     """
 
     def __init__(self, socket: Path, *, life_sign_s: float = _LIFE_SIGN_S) -> None:
@@ -85,7 +85,7 @@ class Worker:
         )
         try:
             while not (await asyncio.wait({request}, timeout=self._life_sign_s))[0]:
-                if not await asyncio.to_thread(healthy, self._socket):
+                if not await asyncio.to_thread(healthy, self._socket, timeout_s=self._life_sign_s):
                     raise ServerLost("the local model's server does not answer")
             response = await request
         except httpx2.TransportError as error:
