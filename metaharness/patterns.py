@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
-from functools import lru_cache
 from typing import Literal
 
 PROMPTS = "prompts"
@@ -20,7 +18,8 @@ def matches(path: str, patterns: Iterable[str]) -> bool:
         path: POSIX path inside a tree.
         patterns: Patterns such as `**/*.py` or `prompts/**`.
     """
-    return any(_compiled(pattern).fullmatch(path) for pattern in patterns)
+    parts = path.split("/")
+    return any(_matches(parts, pattern.split("/")) for pattern in patterns)
 
 
 def narrow(editable: Iterable[str], scope: Literal["harness", "prompts"]) -> tuple[str, ...]:
@@ -42,18 +41,33 @@ def narrow(editable: Iterable[str], scope: Literal["harness", "prompts"]) -> tup
     return tuple(dict.fromkeys(pattern for pattern in kept if pattern))
 
 
-@lru_cache(maxsize=256)
-def _compiled(pattern: str) -> re.Pattern[str]:
-    parts = []
-    segments = pattern.split("/")
-    for position, segment in enumerate(segments):
-        last = position == len(segments) - 1
+def _matches(parts: list[str], pattern: list[str]) -> bool:
+    """Match name by name, keeping every number of names that the pattern may have used up so far."""
+    reached = {0}
+    for position, segment in enumerate(pattern):
         if segment == "**":
-            parts.append(".+" if last else "(?:[^/]+/)*")
-            continue
-        # Repeated stars say nothing more, and would make matching slow.
-        name = "".join(
-            {"*": "[^/]*", "?": "[^/]"}.get(char) or re.escape(char) for char in re.sub(r"\*+", "*", segment)
-        )
-        parts.append(name if last else f"{name}/")
-    return re.compile("".join(parts), re.DOTALL)
+            # At the end it must stand for something; before that it may stand for nothing.
+            least = 1 if position == len(pattern) - 1 else 0
+            reached = set(range(min(reached) + least, len(parts) + 1)) if reached else set()
+        else:
+            reached = {at + 1 for at in reached if at < len(parts) and _name_matches(parts[at], segment)}
+    return len(parts) in reached
+
+
+def _name_matches(name: str, pattern: str) -> bool:
+    """Match one name; on a mismatch only the last star can take more, so that the time is at most their product."""
+    at = position = 0
+    star = resume = -1
+    while at < len(name):
+        if position < len(pattern) and pattern[position] == "*":
+            star, resume = position, at
+            position += 1
+        elif position < len(pattern) and pattern[position] in ("?", name[at]):
+            at += 1
+            position += 1
+        elif star >= 0:
+            resume += 1
+            at, position = resume, star + 1
+        else:
+            return False
+    return not pattern[position:].strip("*")

@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 
 from metaharness.candidate import Manifest, Scorecard
-from metaharness.errors import HarnessError, SpecError
+from metaharness.environments.config import parse_config
+from metaharness.environments.lines import read_tasks
+from metaharness.errors import EnvironmentFormatError, HarnessError, SpecError
 from metaharness.source import SourceTree
 from metaharness.spec import load_spec, parse_spec
+from metaharness.task import Split
 from metaharness.trajectory import read_trajectory
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -66,6 +69,41 @@ def test_harness_errors_name_file_and_field() -> None:
         with pytest.raises(HarnessError, match=r"harness\.toml") as caught:
             _ = SourceTree({"harness.toml": text.replace(*change).encode()}).config
         assert message in str(caught.value)
+
+
+def test_environment() -> None:
+    config = parse_config((GOLDEN / "env.toml").read_text())
+    assert config.name == "support_intents"
+    assert config.choices == ("billing", "delivery")
+    assert config.splits.of(Split.VAL) == "val.jsonl"
+    assert config.scorer.kind == "exact"
+    assert config.canary == "metaharness-canary 00000000-0000-4000-8000-000000000000"
+    assert (config.protocol, config.streams) == ("offline", None)
+
+
+def test_environment_errors_name_file_and_field() -> None:
+    text = (GOLDEN / "env.toml").read_text()
+    for change, message in (
+        (('name = "support_intents"', ""), "env.toml: name: missing"),
+        (("license", "licence"), "env.toml: licence: unknown field; did you mean 'license'?"),
+        (('kind = "exact"', 'kind = "exakt"'), "env.toml: scorer.kind: unknown scorer 'exakt'; did you mean 'exact'?"),
+        (('test = "test.jsonl"', 'test = "val.jsonl"'), "env.toml: splits: two splits share a file"),
+    ):
+        assert change[0] in text
+        with pytest.raises(EnvironmentFormatError) as caught:
+            parse_config(text.replace(*change, 1))
+        assert message in str(caught.value)
+
+
+def test_task_line() -> None:
+    config = parse_config((GOLDEN / "env.toml").read_text())
+    found = read_tasks(GOLDEN / "task.jsonl", Split.VAL, config, config.scorer.build(GOLDEN))
+    assert found.canaries == (config.canary,)
+    assert found.lines == (2,)
+    (task,) = found.tasks
+    assert (task.id, task.input, task.answer) == ("val-0001", "where is my parcel", "delivery")
+    assert (task.instruction, task.choices) == (config.instruction, config.choices)
+    assert task.metadata == {"ambiguous": False}
 
 
 def test_manifest() -> None:
