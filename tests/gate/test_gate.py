@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from metaharness.environments import load_environment
+from metaharness.bundled import bundled_dir
+from metaharness.environments import bundled_environments, load_environment
 from metaharness.gate import Gate, normalised_digest
 from metaharness.source import SourceTree
 from metaharness.task import Split
@@ -84,6 +85,19 @@ def test_known_candidates_may_be_given() -> None:
     gate = Gate(environments=[], known={tree().digest: "c0003"}, known_normalised={normalised_digest(tree()): "c0003"})
     assert gate.inspect(proposal(tree()), comment, EDITABLE).duplicate_of == "c0003"
     assert gate.inspect(proposal(comment), tree(), EDITABLE).similar_to == "c0003"
+
+
+def test_bundled_harnesses_hold_no_text_of_bundled_environments() -> None:
+    gate = Gate(environments=[load_environment(name, base=Path()) for name in bundled_environments()])
+    for path in bundled_dir("seed_harnesses").glob("*/harness.toml"):
+        assert gate.inspect_seed(SourceTree.from_directory(path.parent)).findings == ()
+
+
+@pytest.mark.parametrize("deep", ["x = " + "not " * 140 + "y", "x = f" + "(1)" * 140, "x = " + "[" * 140 + "]" * 140])
+def test_code_that_is_nested_as_deeply_as_allowed_is_judged(gate: Gate, deep: str) -> None:
+    nested = tree(f"{HARNESS}\n\ndef unused():\n    {deep}\n")
+    assert gate.inspect(proposal(nested), tree(), EDITABLE).passed
+    gate.add_known("c0009", nested)
 
 
 def test_a_proposal_is_judged_quickly(gate: Gate) -> None:
