@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,9 @@ from metaharness.budget import Budget
 from metaharness.bundled import bundled_dir
 from metaharness.environments import load_environment
 from metaharness.environments.parts import fit_set, split_parts
-from metaharness.errors import ArchiveError, HarnessError, SpecError, UserError, unknown_name
+from metaharness.errors import ArchiveError, EnvironmentFormatError, HarnessError, SpecError, UserError, unknown_name
 from metaharness.evaluator import Bench, Evaluator
+from metaharness.exchange import ModelInfo
 from metaharness.gate import Gate
 from metaharness.history import History
 from metaharness.ledger import FILE_NAME, Ledger
@@ -24,6 +25,7 @@ from metaharness.models import create_backend, price_of
 from metaharness.models.gateway import ModelGateway
 from metaharness.proposers import proposer_registry
 from metaharness.protocols import Environment, Proposer, SandboxEngine, SearchSetup, Strategy, TaskRef
+from metaharness.reserve import EndPlan, plan_end
 from metaharness.rollout import RolloutRunner, runtime_digest
 from metaharness.sandboxes import select_engine
 from metaharness.source import SourceTree
@@ -61,6 +63,7 @@ class Assembly:
         proposers: With their shares.
         seeds: Source of each seed, in the order of the spec.
         controls: Source of each control harness by its id (`control-<name>`).
+        end: What the end of the campaign may use.
         trees: Sources by candidate id, filled as candidates come up.
         clock: Unix time.
     """
@@ -83,6 +86,7 @@ class Assembly:
     proposers: Sequence[tuple[float, Proposer]]
     seeds: Sequence[SourceTree]
     controls: Mapping[str, SourceTree]
+    end: EndPlan
     trees: dict[str, SourceTree] = field(default_factory=dict)
     clock: Callable[[], float] = time.time
 
@@ -208,7 +212,8 @@ async def assemble(
     for ref, tree in zip(spec.seeds, seeds, strict=True):
         _refuse_broken(gate, ref, tree)
     bench = _bench(environments)
-    price = price_of(spec.model)
+    controls = _controls(spec)
+    end = plan_end(spec, environments, bundled=max(0, len(controls) - 1))
     strategy: Strategy[Any] = strategy_registry().load(spec.strategy.kind)()
     setup = SearchSetup(
         seeds=tuple(f"c{number:04d}" for number in range(len(seeds))),
@@ -220,6 +225,7 @@ async def assemble(
     proposers = [(item.share, _proposer(item, base, archive)) for item in spec.proposers]
     backend = create_backend(spec.model)
     try:
+        price = price_of(spec.model)
         engine = await select_engine(spec.sandbox.engine)
         await engine.sweep()
         ledger = _open_ledger(
@@ -231,11 +237,6 @@ async def assemble(
                 "engine": engine.name,
                 "fit_sets": {name: found.digest for name, found in bench.fit_sets.items()},
                 "runtime": runtime_digest(),
-                "model": {
-                    "ref": backend.info.ref,
-                    "identity": dict(backend.info.identity),
-                    "digest": backend.info.digest,
-                },
             },
             resume=resume,
         )
@@ -252,9 +253,9 @@ async def assemble(
         timeout_s=spec.model.timeout_s,
         retries=spec.model.retries,
     )
+    _refuse_other_model(ledger, gateway.info)
     history = History(directory / "history")
     trees: dict[str, SourceTree] = {}
-    controls = _controls(spec)
 
     def tree_of(candidate: str) -> SourceTree:
         if candidate not in trees:
@@ -279,7 +280,7 @@ async def assemble(
         directory=directory,
         history=history,
         tree_of=tree_of,
-        model_digest=backend.info.digest,
+        model_digest=gateway.info.digest,
         random_seed=spec.random_seed,
         clock=clock,
     )
@@ -302,6 +303,7 @@ async def assemble(
         proposers=proposers,
         seeds=seeds,
         controls=controls,
+        end=end,
         trees=trees,
         clock=clock,
     )
@@ -317,7 +319,10 @@ def _environments(spec: CampaignSpec, base: Path) -> tuple[dict[str, Environment
     environments: dict[str, Environment] = {}
     weights: dict[str, float] = {}
     for number, item in enumerate(spec.environments):
-        environment = load_environment(item.ref, base=base, limits=(item.max_train, item.max_val, item.max_test))
+        try:
+            environment = load_environment(item.ref, base=base, limits=(item.max_train, item.max_val, item.max_test))
+        except EnvironmentFormatError as error:
+            raise EnvironmentFormatError(f"environments[{number}].ref {item.ref!r}: {error}") from error
         name = environment.info.name
         if name in environments:
             raise SpecError(f"environments[{number}].ref: {name!r} is named twice")
@@ -385,6 +390,24 @@ def _open_ledger(
     for name, value in settings.items():
         ledger.set_meta(name, value)
     return ledger
+
+
+def _refuse_other_model(ledger: Ledger, info: ModelInfo) -> None:
+    """Record what the model is, or refuse to go on with another one under the same name."""
+    known = ledger.get_meta("model")
+    found = {**asdict(info), "digest": info.digest}
+    if known is not None and known["digest"] != info.digest:
+        changed = sorted(
+            name
+            for name in known["identity"].keys() | info.identity.keys()
+            if known["identity"].get(name) != found["identity"].get(name)
+        )
+        ledger.close()
+        raise UserError(
+            f"model.ref: {info.ref} is not what it was when the campaign began ({', '.join(changed)} changed); its "
+            "scores would not be comparable: start a new campaign"
+        )
+    ledger.set_meta("model", found)
 
 
 def read_frozen_spec(archive: Archive, name: str) -> CampaignSpec:

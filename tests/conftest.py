@@ -9,6 +9,7 @@ import pytest
 
 from metaharness import api
 from tests.campaign.doubles import write_world
+from tests.cli.support import Cli
 
 
 @pytest.fixture(scope="session")
@@ -18,3 +19,9 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any
     archive = directory / "archive"
     summary = api.run(write_world(directory, concurrency=2), archive=archive)
     return archive, summary
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
+    """The command line."""
+    return Cli(monkeypatch, capsys)

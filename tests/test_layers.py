@@ -17,7 +17,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"models", "sandboxes", "strategies", "archive", "ledger"}),
     frozenset({"environments", "history", "report"}),
     frozenset({"rollout", "proposers"}),
-    frozenset({"evaluator", "gate"}),
+    frozenset({"evaluator", "gate", "reserve"}),
     frozenset({"assembly"}),
     frozenset({"campaign", "export"}),
     frozenset({"inspector"}),

@@ -13,8 +13,6 @@ from metaharness.source import SourceTree
 from metaharness.spec import parse_spec
 from tests.cli.support import Cli
 
-pytest_plugins = ["tests.cli.conftest"]
-
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()

@@ -10,7 +10,6 @@ from metaharness.assembly import Assembly
 from metaharness.campaign.final import Final
 from metaharness.campaign.loop import Search
 from metaharness.campaign.progress import Observer, Progress
-from metaharness.campaign.reserve import EndPlan, plan_end
 from metaharness.errors import InfraError
 from metaharness.report.scorecards import scorecard
 from metaharness.task import Part
@@ -18,7 +17,7 @@ from metaharness.trajectory import RolloutStatus
 
 HEARTBEAT_S = 1.0
 
-__all__ = ["Campaign", "Observer", "Progress", "Result", "end_plan"]
+__all__ = ["Campaign", "Observer", "Progress", "Result"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,15 +35,6 @@ class Result:
     reading: dict[str, Any] | None
 
 
-def end_plan(assembly: Assembly) -> EndPlan:
-    """Return what the end of this campaign may use.
-
-    Raises:
-        SpecError: The cap on rollouts leaves too little for a search.
-    """
-    return plan_end(assembly.spec, assembly.environments, bundled=max(0, len(assembly.controls) - 1))
-
-
 class Campaign:
     """Runs an assembled campaign from wherever it is to its end.
 
@@ -56,9 +46,8 @@ class Campaign:
     def __init__(self, assembly: Assembly, observe: Observer = lambda _: None) -> None:
         self._parts = assembly
         self._observer = observe
-        self._end = end_plan(assembly)
         self.progress = Progress(name=assembly.spec.name, caps=assembly.budget.caps)
-        self._search = Search(assembly, self._end, self.progress, observe)
+        self._search = Search(assembly, assembly.end, self.progress, observe)
         self._stopping = False
 
     def stop(self) -> None:
@@ -87,18 +76,21 @@ class Campaign:
         if known := parts.ledger.decisions("final"):
             return Result(finished=True, search_end="the campaign has ended before", reading=dict(known[-1].data))
         self._search.commit_seeds()
+        ended = parts.ledger.decisions("search_end")
+        if not ended:
+            self._search.reserve_end()
         self._search.replay()
-        if ended := parts.ledger.decisions("search_end"):
+        if ended:
             reason = str(ended[-1].data["reason"])
         else:
             reason = await self._search.run()
             if self._stopping:
                 return Result(finished=False, search_end=reason, reading=None)
             parts.ledger.add_decision("search_end", {"reason": reason})
-        self._search.release_reserve()
+        self._search.release_end()
         self._refuse_empty()
         finalists = parts.strategy.finalists(self._search.state, parts.spec.final.finalists)
-        final = Final(parts, self._end, self.progress, self._observer, lambda: self._stopping)
+        final = Final(parts, parts.end, self.progress, self._observer, lambda: self._stopping)
         reading = await final.run(finalists or parts.setup.seeds[:1])
         if reading is None:
             return Result(finished=False, search_end=reason, reading=None)

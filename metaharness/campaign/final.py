@@ -10,9 +10,9 @@ from typing import Any
 
 from metaharness.assembly import CONTROL_PREFIX, NEIGHBOURS_HARNESS, Assembly
 from metaharness.campaign.progress import Observer, Progress
-from metaharness.campaign.reserve import EndPlan
 from metaharness.protocols import TaskRef
 from metaharness.report.scorecards import compare_records, estimate_records, summary
+from metaharness.reserve import EndPlan
 from metaharness.score import Estimate
 from metaharness.strategies.evidence import shuffled, units_of, weighted_mean
 from metaharness.strategies.race import plan_rounds, race_order, survivors

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from metaharness.assembly import Assembly
-from metaharness.budget import Usage
+from metaharness.budget import Reservation, Usage
 from metaharness.campaign.progress import Observer, Progress
 from metaharness.campaign.proposing import Workshop
-from metaharness.campaign.reserve import EndPlan
 from metaharness.candidate import Candidate, CandidateStatus, Manifest
 from metaharness.errors import BudgetExhausted, InfraError
 from metaharness.protocols import (
@@ -24,6 +23,7 @@ from metaharness.protocols import (
     Stop,
 )
 from metaharness.report.scorecards import estimate_records, scorecard
+from metaharness.reserve import EndPlan
 from metaharness.task import Part
 from metaharness.trajectory import RolloutStatus
 from metaharness.unit import ProposalRecord, Purpose, RolloutRecord
@@ -55,7 +55,7 @@ class Search:
         self._observer = observe
         self._workshop = Workshop(assembly)
         self._state: Any = assembly.strategy.start(assembly.setup)
-        self._reserved = assembly.budget.reserve(end.amount(Usage()))
+        self._reserved: Reservation | None = None
         self._squeezed = False
         self._failures = 0
         self._usage, self._seconds, self._rollouts = Usage(), 0.0, 0
@@ -71,9 +71,19 @@ class Search:
         """Launch nothing more; what is under way ends and is kept."""
         self._stopping = self._stopping or reason
 
-    def release_reserve(self) -> None:
-        """Give back what was set aside for the end, when the end begins."""
-        self._parts.budget.release(self._reserved)
+    def reserve_end(self) -> None:
+        """Set aside what the end of the campaign needs; before the search, not when it has ended.
+
+        Raises:
+            BudgetExhausted: It does not fit into what is left.
+        """
+        self._reserved = self._parts.budget.reserve(self._end.amount(Usage()))
+
+    def release_end(self) -> None:
+        """Give back what was set aside, when the end begins."""
+        if self._reserved is not None:
+            self._parts.budget.release(self._reserved)
+            self._reserved = None
 
     def commit_seeds(self) -> None:
         """Make the seeds candidates c0000, c0001, … if they are not yet."""
@@ -197,6 +207,8 @@ class Search:
             output_tokens=self._usage.output_tokens // self._rollouts,
             cost_usd=self._usage.cost_usd / self._rollouts,
         )
+        if self._reserved is None:
+            return
         try:
             self._reserved = self._parts.budget.resize(self._reserved, self._end.amount(mean))
         except BudgetExhausted:
@@ -205,7 +217,7 @@ class Search:
     def _room(self) -> Room:
         """Return what is left for the search; what is set aside for the end is already out of `left`."""
         budget = self._parts.budget
-        left, aside = budget.left(), self._reserved.amount
+        left, aside = budget.left(), self._reserved.amount if self._reserved is not None else Usage()
         reserves = {"rollouts": aside.rollouts, "tokens": aside.tokens, "usd": aside.cost_usd}
         shares = [1.0, 0.0 if self._squeezed else 1.0]
         for name, reserve in reserves.items():

@@ -11,14 +11,14 @@ from dataclasses import replace
 from metaharness.assembly import Assembly
 from metaharness.budget import Usage
 from metaharness.candidate import Candidate, Finding, Manifest, Proposal, candidate_id
-from metaharness.errors import HarnessError, InfraError, ProposalFailed
+from metaharness.errors import HarnessError, InfraError, MetaharnessError, ProposalFailed
+from metaharness.patterns import narrow
 from metaharness.protocols import ProposalContext, Proposer
 from metaharness.source import SourceTree
 from metaharness.strategies.evidence import shuffled
 from metaharness.task import Part
+from metaharness.trajectory import RolloutStatus
 from metaharness.unit import ProposalRecord, RolloutUnit
-
-PROMPT_PATTERNS = ("prompts/**",)
 
 
 class Workshop:
@@ -28,7 +28,7 @@ class Workshop:
         self._parts = assembly
         self._numbers = len(assembly.ledger.proposals())
         self._candidates = len(assembly.ledger.candidates())
-        self._gate = asyncio.Lock()
+        self._judging = asyncio.Lock()
 
     @property
     def candidates(self) -> int:
@@ -73,7 +73,7 @@ class Workshop:
             number=number,
             parents=candidates,
             base=base,
-            editable=PROMPT_PATTERNS if parts.spec.scope == "prompts" else base.config.editable,
+            editable=narrow(base.config.editable, parts.spec.scope),
             history=parts.history.root,
             work=work,
             random_seed=_seed(parts.spec.random_seed, number),
@@ -85,6 +85,11 @@ class Workshop:
             proposals = await proposer.propose(context)
         except (ProposalFailed, InfraError, HarnessError) as error:
             return [self._record(failed, None, reason=str(error), started=started)]
+        except MetaharnessError:
+            raise
+        except Exception as error:  # a proposer may be anyone's plug-in: its fault ends its proposal, not the campaign
+            reason = f"{type(error).__name__}: {error}"
+            return [self._record(failed, None, reason=reason, started=started)]
         finally:
             shutil.rmtree(work, ignore_errors=True)
         if not proposals:
@@ -98,15 +103,20 @@ class Workshop:
                 mechanism=proposal.manifest.mechanism,
                 usage=proposal.usage,
             )
-            records.append(await self._judge(draft, proposal, base, context.editable, started))
+            # One at a time: the next candidate id belongs to what is judged now.
+            async with self._judging:
+                try:
+                    record = await self._judge(draft, proposal, base, context.editable, started)
+                except InfraError as error:
+                    record = self._record(draft, None, reason=str(error), started=started)
+            records.append(record)
         return records
 
     async def _judge(
         self, draft: ProposalRecord, proposal: Proposal, base: SourceTree, editable: Sequence[str], started: float
     ) -> ProposalRecord:
         parts = self._parts
-        async with self._gate:
-            verdict = await asyncio.to_thread(parts.gate.inspect, proposal, base, editable)
+        verdict = await asyncio.to_thread(parts.gate.inspect, proposal, base, editable)
         if verdict.duplicate_of is not None:
             known = replace(draft, verdict="duplicate", candidate=verdict.duplicate_of)
             return self._record(known, None, reason=f"the same files as {verdict.duplicate_of}", started=started)
@@ -137,7 +147,9 @@ class Workshop:
             manifest=proposal.manifest,
             flags=tuple(flags),
         )
-        record = self._record(replace(draft, candidate=candidate.id), candidate, reason="", started=started)
+        record = self._record(
+            replace(draft, verdict="accepted", candidate=candidate.id), candidate, reason="", started=started
+        )
         parts.history.add_candidate(candidate, proposal.tree, (proposal.parents[0], base))
         return record
 
@@ -145,7 +157,9 @@ class Workshop:
         """Import and construct the harness in the sandbox, then run it once on a practice task."""
         parts = self._parts
         check = await parts.evaluator.runner.check(proposal.tree)
-        if check.error:
+        if check.status is RolloutStatus.INFRA_ERROR:
+            raise InfraError(f"the harness could not be tried out: {check.error}")
+        if not check.ok:
             return [Finding(check="start", message=check.error)]
         ref = shuffled(parts.setup.tasks[Part.PRACTICE], parts.setup.random_seed)[0]
         unit = RolloutUnit(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -17,7 +17,7 @@ def list_(as_json: JsonOption = False) -> None:
     from metaharness.models.local.catalog import CATALOG
     from metaharness.models.local.fetch import is_present
 
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"ref": f"local/{name}", "present": is_present(name), "licence": entry.licence, "package": entry.package}
         for name, entry in CATALOG.items()
     ]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -124,7 +125,9 @@ def test_rows_of_candidates_are_json(ended: tuple[Path, dict[str, Any]]) -> None
 
 
 def test_an_archived_candidate_can_be_a_seed(ended: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
-    archive, summary = ended
+    archive = tmp_path / "archive"
+    shutil.copytree(ended[0], archive)
+    summary = ended[1]
     spec = write_world(tmp_path)
     text = (
         spec.read_text()
