@@ -137,9 +137,7 @@ def _prepare(cache_dirs: Sequence[Path], uids: Sequence[int]) -> Ground:
     labels = Owner.current().labels()
     return Ground(
         bwrap=_first_that_starts(found, None if no_own_uid else uids[0]),
-        layout=Layout(
-            python=stage_python(cache), support=support, hidden=hidden_directories(), shell=Path("/bin/sh").resolve()
-        ),
+        layout=Layout(python=stage_python(cache), support=support, hidden=hidden_directories()),
         copies=cache.directory("copies"),
         cgroups=find_cgroups(next(labels)),
         uids=None if no_own_uid else UidPool(cache.directory("uids"), uids),

@@ -116,7 +116,8 @@ class Cage:
         inherited = [descriptor for descriptor in (options, status, gate, seccomp) if descriptor is not None]
         limits = process_limits(
             self.limits,
-            per_user=self.ground.counts_per_sandbox,
+            # The init process; with a user of its own also bwrap outside.
+            helpers=(2 if self.lease is not None else 1) if self.ground.counts_per_sandbox else None,
             memory_held="memory" in self.ground.cgroups.parents,
         )
         # The label is the name of a variable to unset: an argument that does nothing but can be found.

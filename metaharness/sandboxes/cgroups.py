@@ -53,7 +53,8 @@ class Cgroups:
                 path.write_text(value)
         except OSError as error:
             group.remove()
-            raise SandboxUnavailable(f"no control group for a sandbox: {error}") from error
+            places = ", ".join(str(parent) for parent in dict.fromkeys(self.parents.values()))
+            raise SandboxUnavailable(f"no control group can be made in {places}: {error.strerror}") from error
         return group
 
     def leftovers(self) -> list[Cgroup]:

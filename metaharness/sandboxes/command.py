@@ -20,9 +20,8 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 # waits for it, and buries what the program orphans. It says nothing on standard error about how the program ended.
 _INIT = """unset PWD OLDPWD SHLVL; exec 3>&2 2>/dev/null
 while [ "$1" != -- ]; do /bin/cp -a "$1/." "$2" 2>&3 || exit 125; shift 2; done
-shift; "$@" 2>&3 3>&-; exit $?"""
-_SET_BY_SHELLS = ("PWD", "OLDPWD", "SHLVL", "_")
-_PLAIN_SHELLS = ("dash", "busybox")  # they add no variable that cannot be unset
+shift; (exec "$@" 2>&3 3>&-); exit $?"""
+_UNSET = ("PWD", "OLDPWD", "SHLVL")  # bwrap or shells set them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,13 +32,11 @@ class Layout:
         python: The interpreter.
         support: Directory with `etc` and `empty`.
         hidden: Directories below /usr to show empty.
-        shell: What /bin/sh is, links resolved.
     """
 
     python: StagedPython
     support: Path
     hidden: tuple[str, ...]
-    shell: Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,26 +73,27 @@ def check_job(job: SandboxJob) -> None:
             raise ValueError(f"{name!r} is no name of an environment variable: letters, digits and _ only")
     for mount in job.mounts:
         target = PurePosixPath(mount.target)
-        plain = target.is_absolute() and str(target) == mount.target and ".." not in target.parts
+        plain = mount.target.startswith("/") and not mount.target.startswith("//") and ".." not in target.parts
+        plain = plain and str(target) == mount.target
         reserved = any(mount.target == place or mount.target.startswith(f"{place}/") for place in _RESERVED)
         if not plain or reserved or mount.target in ("/", "/work", "/tmp"):  # noqa: S108 - a path inside
             raise ValueError(f"mount target {mount.target!r} is not a free absolute path")
 
 
-def process_limits(limits: Limits, *, per_user: bool, memory_held: bool) -> ProcessLimits:
+def process_limits(limits: Limits, *, helpers: int | None, memory_held: bool) -> ProcessLimits:
     """Return the limits of one process.
 
     Args:
         limits: The job's.
-        per_user: Whether the kernel counts the processes of this sandbox alone against its limit.
+        helpers: How many processes of ours the kernel counts together with the sandbox's; None where it counts those of
+            other sandboxes as well, so that no such limit can be set.
         memory_held: Whether a control group limits memory; otherwise every process is limited by itself.
     """
     return ProcessLimits(
         open_files=_within_hard(limits.open_files, resource.RLIMIT_NOFILE),
         # Above the size of every file system inside, so that a full one says so; it bounds what lies in none.
         file_bytes=_within_hard((limits.work_mb + 1) << 20, resource.RLIMIT_FSIZE),
-        # Two more: bwrap outside, and the init process inside.
-        processes=_within_hard(limits.processes + 2, resource.RLIMIT_NPROC) if per_user else None,
+        processes=None if helpers is None else _within_hard(limits.processes + helpers, resource.RLIMIT_NPROC),
         data_bytes=None if memory_held else _within_hard(limits.memory_mb << 20, resource.RLIMIT_DATA),
     )
 
@@ -145,9 +143,9 @@ def inner_command(job: SandboxJob, layout: Layout) -> list[str]:
     """Return what bwrap runs: the init process, which fills mounts and runs the program in its exact environment."""
     fill = [(f"{STAGED}/{number}", mount.target) for number, mount in enumerate(job.mounts) if mount.writable]
     program = [layout.python.executable if job.argv[0] == "python" else job.argv[0], *job.argv[1:]]
-    restored = [f"{name}={job.env[name]}" for name in _SET_BY_SHELLS if name in job.env]
-    if restored or layout.shell.name not in _PLAIN_SHELLS:
-        program = ["/usr/bin/env", "-u", "_", *restored, *program]
+    restored = [f"{name}={job.env[name]}" for name in _UNSET if name in job.env]
+    if restored:
+        program = ["/usr/bin/env", *restored, *program]
     return ["/bin/sh", "-c", _INIT, "init", *(part for pair in fill for part in pair), "--", *program]
 
 

@@ -92,7 +92,7 @@ async def launch(ground: Ground, job: SandboxJob, spare: Spare) -> PipedProcess:
             cage.spawn()
         cage.send_options(job, sources)
         assert cage.child is not None
-        process = await to_its_end(PipedProcess.attach(cage.child, cage, job.limits))
+        process = PipedProcess(cage.child, cage, job.limits)
     except OSError as error:
         cage.abandon()
         raise SandboxUnavailable(f"a sandbox could not be started: {error}") from error

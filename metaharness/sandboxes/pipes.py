@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import IO, cast
+from typing import cast
 
 _HIGH_WATER_BYTES = 256 * 1024
 
@@ -59,6 +59,13 @@ class OutputPipe(asyncio.Protocol):
             self._resume()
         return chunk
 
+    def close(self) -> None:
+        """Stop reading, whoever still writes."""
+        if self._transport is not None:
+            self._transport.close()
+        self.ended.set()
+        self._news.set()
+
     def take_the_rest(self) -> None:
         """Read on without waiting for a caller: the writers are dead, so what is left fits into the pipe."""
         self._bounded = False
@@ -78,7 +85,12 @@ class CappedPipe(asyncio.Protocol):
         self._cap_bytes = cap_bytes
         self._kept = bytearray()
         self._dropped_bytes = 0
+        self._transport: asyncio.BaseTransport | None = None
         self.ended = asyncio.Event()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by asyncio."""
+        self._transport = transport
 
     def data_received(self, data: bytes) -> None:
         """Called by asyncio."""
@@ -89,6 +101,11 @@ class CappedPipe(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
         """Called by asyncio."""
         self.ended.set()
+
+    def close(self) -> None:
+        """Stop reading, whoever still writes."""
+        if self._transport is not None:
+            self._transport.close()
 
     def text(self) -> str:
         """Return what was kept, and a last line which says how much was not."""
@@ -110,6 +127,11 @@ class InputPipe(asyncio.BaseProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by asyncio."""
         self._transport = cast("asyncio.WriteTransport", transport)
+
+    @property
+    def attached(self) -> bool:
+        """Whether asyncio has taken it over."""
+        return self._transport is not None
 
     def pause_writing(self) -> None:
         """Called by asyncio."""
@@ -142,19 +164,3 @@ class InputPipe(asyncio.BaseProtocol):
         """Close it at once; what is not written yet is dropped."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.abort()
-
-
-async def connect_output(stream: IO[bytes]) -> tuple[asyncio.ReadTransport, OutputPipe]:
-    """Attach to the reading end of a pipe."""
-    return await asyncio.get_running_loop().connect_read_pipe(OutputPipe, stream)
-
-
-async def connect_capped(stream: IO[bytes], cap_bytes: int) -> tuple[asyncio.ReadTransport, CappedPipe]:
-    """Attach to the reading end of a pipe and drain it."""
-    return await asyncio.get_running_loop().connect_read_pipe(lambda: CappedPipe(cap_bytes), stream)
-
-
-async def connect_input(stream: IO[bytes]) -> InputPipe:
-    """Attach to the writing end of a pipe."""
-    _, pipe = await asyncio.get_running_loop().connect_write_pipe(InputPipe, stream)
-    return pipe

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 from metaharness.errors import SandboxUnavailable
 from metaharness.job import Limits, SandboxExit
-from metaharness.sandboxes.pipes import CappedPipe, InputPipe, OutputPipe, connect_capped, connect_input, connect_output
+from metaharness.sandboxes.pipes import CappedPipe, InputPipe, OutputPipe
 
 _DRAIN_TIMEOUT_S = 1.0
 _Result = TypeVar("_Result")
@@ -57,51 +57,27 @@ class PipedProcess:
     """A running sandbox; see `metaharness.protocols.SandboxProcess`.
 
     What it wrote before its end can be read after `wait` as well.
+
+    Args:
+        child: Started with pipes for all three streams.
+        containment: Holds it; from here on it is ended and finished by this object alone.
+        limits: For wall clock and output.
     """
 
-    def __init__(
-        self,
-        child: subprocess.Popen[bytes],
-        containment: Containment,
-        *,
-        output: OutputPipe,
-        writer: InputPipe,
-        errors: CappedPipe,
-        transports: tuple[asyncio.ReadTransport, asyncio.ReadTransport],
-        timeout_s: float,
-    ) -> None:
+    def __init__(self, child: subprocess.Popen[bytes], containment: Containment, limits: Limits) -> None:
         self._child = child
         self._containment = containment
-        self._output = output
-        self._writer = writer
-        self._errors = errors
-        self._transports = transports
+        self._output = OutputPipe()
+        self._errors = CappedPipe(limits.output_kb * 1024)
+        self._input = InputPipe()
+        self._attached = asyncio.Event()
         self._reason = ""
         self._cut_off = False
         self._watchers: list[asyncio.Task[None]] = []
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(timeout_s, self.end, "timeout")
+        self._timer = loop.call_later(limits.timeout_s, self.end, "timeout")
         self._end = loop.create_task(self._supervise())
         self._end.add_done_callback(_retrieve)
-
-    @classmethod
-    async def attach(cls, child: subprocess.Popen[bytes], containment: Containment, limits: Limits) -> PipedProcess:
-        """Take over a child that was started with pipes for all three streams."""
-        assert child.stdin is not None
-        assert child.stdout is not None
-        assert child.stderr is not None
-        reading, output = await connect_output(child.stdout)
-        draining, errors = await connect_capped(child.stderr, limits.output_kb * 1024)
-        writer = await connect_input(child.stdin)
-        return cls(
-            child,
-            containment,
-            output=output,
-            writer=writer,
-            errors=errors,
-            transports=(reading, draining),
-            timeout_s=limits.timeout_s,
-        )
 
     @property
     def ended(self) -> asyncio.Task[SandboxExit]:
@@ -129,7 +105,8 @@ class PipedProcess:
 
     async def write(self, data: bytes) -> None:
         """See the protocol."""
-        await self._writer.write(data)
+        await self._attached.wait()
+        await self._input.write(data)
 
     async def wait(self) -> SandboxExit:
         """See the protocol.
@@ -147,6 +124,7 @@ class PipedProcess:
     async def _supervise(self) -> SandboxExit:
         finishing = False
         try:
+            await self._attach()
             returncode = await _exit_of(self._child)
             for watcher in self._watchers:
                 watcher.cancel()
@@ -160,7 +138,7 @@ class PipedProcess:
             raise
         finally:
             self._timer.cancel()
-            await self._close_pipes()
+            await self._detach()
         stderr = self._errors.text()
         if ending.lost:
             said = stderr.strip().splitlines()
@@ -176,9 +154,17 @@ class PipedProcess:
             peak_memory_mb=ending.peak_memory_mb,
         )
 
-    async def _close_pipes(self) -> None:
-        reading, draining = self._transports
-        self._writer.abort()
+    async def _attach(self) -> None:
+        loop = asyncio.get_running_loop()
+        await loop.connect_read_pipe(lambda: self._output, self._child.stdout)
+        await loop.connect_read_pipe(lambda: self._errors, self._child.stderr)
+        await loop.connect_write_pipe(lambda: self._input, self._child.stdin)
+        self._attached.set()
+
+    async def _detach(self) -> None:
+        """Take what is left in the pipes and close them."""
+        self._attached.set()
+        self._input.abort()
         self._output.take_the_rest()
         try:
             async with asyncio.timeout(_DRAIN_TIMEOUT_S):
@@ -187,8 +173,12 @@ class PipedProcess:
         except TimeoutError:
             # A process that left the tree (possible where there is no pid namespace) still holds them open.
             self._cut_off = True
-            draining.close()
-            reading.close()
+            self._errors.close()
+            self._output.close()
+        if not self._input.attached:  # cancelled before
+            for stream in (self._child.stdin, self._child.stdout, self._child.stderr):
+                if stream is not None:
+                    stream.close()
 
 
 async def to_its_end(work: Coroutine[Any, Any, _Result]) -> _Result:

@@ -44,7 +44,10 @@ import os, resource, sys
 for pair in sys.argv[1].split(","):
     kind, value = map(int, pair.split(":"))
     resource.setrlimit(kind, (value, value))
-os.execvpe(sys.argv[2], sys.argv[2:], os.environ)
+environment = dict(os.environ)
+if sys.argv[2] != "LC_CTYPE":  # this interpreter sets it by itself
+    environment.pop("LC_CTYPE", None)
+os.execvpe(sys.argv[3], sys.argv[3:], environment)
 """
 
 
@@ -109,7 +112,7 @@ class UnsafeProcessEngine:
         except BaseException:
             remove_tree(root)
             raise
-        process = await PipedProcess.attach(child, _Group(child, root), job.limits)
+        process = PipedProcess(child, _Group(child, root), job.limits)
         self._alive.add(process.ended)
         process.ended.add_done_callback(self._alive.discard)
         return process
@@ -180,9 +183,18 @@ def _lay_out(root: Path, job: SandboxJob) -> dict[str, str]:
 def _start(job: SandboxJob, places: Mapping[str, str], root: Path) -> subprocess.Popen[bytes]:
     program = [str(base_python()) if job.argv[0] == "python" else _mapped(job.argv[0], places)]
     program += [_mapped(argument, places) for argument in job.argv[1:]]
-    limits = process_limits(job.limits, per_user=False, memory_held=False)
+    limits = process_limits(job.limits, helpers=None, memory_held=False)
     child = subprocess.Popen(
-        [base_python(), "-I", "-S", "-c", _LIMIT, _as_text(limits), *program],
+        [
+            base_python(),
+            "-I",
+            "-S",
+            "-c",
+            _LIMIT,
+            _as_text(limits),
+            "LC_CTYPE" if "LC_CTYPE" in job.env else "",
+            *program,
+        ],
         bufsize=0,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -213,8 +225,8 @@ def _as_text(limits: ProcessLimits) -> str:
 
 
 def _end_group(group: int) -> None:
-    """End what is left of a process group, and wait for it; orphans are buried by the system."""
-    for _ in range(200):
+    """End what is left of a process group, and wait a moment: where nobody buries orphans they stay in it as zombies."""
+    for _ in range(40):
         try:
             os.killpg(group, signal.SIGKILL)
         except (ProcessLookupError, PermissionError):  # all gone; macOS says the latter of zombies
