@@ -15,6 +15,7 @@ from typing import Self
 from metaharness.errors import ArchiveError
 
 MAX_THREADS = 8
+MOVE_ATTEMPTS = 10
 
 
 class ObjectWriter:
@@ -40,9 +41,8 @@ class ObjectWriter:
         if path in self._pending or path.exists():
             return digest
         try:
-            path.parent.mkdir(exist_ok=True)
             # git itself removes files of this name when they are left behind.
-            descriptor, temporary = tempfile.mkstemp(prefix="tmp_obj_", dir=path.parent)
+            descriptor, temporary = tempfile.mkstemp(prefix="tmp_obj_", dir=self._objects)
             self._pending[path] = Path(temporary)
             with os.fdopen(descriptor, "wb") as handle:
                 handle.write(zlib.compress(whole, 1))
@@ -74,9 +74,22 @@ class ObjectWriter:
                 with ThreadPoolExecutor(min(MAX_THREADS, len(self._pending))) as pool:
                     list(pool.map(_sync, self._pending.values()))
             for path, temporary in self._pending.items():
-                temporary.rename(path)
+                _move(temporary, path)
         except OSError as error:
             raise ArchiveError(f"{self._objects}: cannot be written: {error.strerror}") from error
+
+
+def _move(temporary: Path, path: Path) -> None:
+    for attempt in range(1, MOVE_ATTEMPTS + 1):
+        path.parent.mkdir(exist_ok=True)
+        try:
+            temporary.rename(path)
+        except FileNotFoundError:
+            # Packing removes a directory when it has emptied it, which may be the one just made.
+            if attempt == MOVE_ATTEMPTS:
+                raise
+        else:
+            return
 
 
 def _sync(path: Path) -> None:

@@ -7,7 +7,9 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -143,7 +145,7 @@ def test_many_objects_are_packed_while_work_goes_on(tmp_path: Path) -> None:
     with Archive(tmp_path, repository, time.time, 60.0) as archive:
         made = [commit(archive, 0)]
         packings: set[int] = set()
-        while len(packings) < 3:
+        while len(packings) < 2:
             made.append(commit(archive, len(made), made[-1]))
             archive.write_note(made[-1], {"number": len(made) - 1})
             assert archive.read_tree(made[0]) == tree("x = 0\n")
@@ -181,3 +183,25 @@ def test_packing_that_fails_is_tried_more_rarely(tmp_path: Path) -> None:
     fill(3)
     assert repository.pack_if_needed()
     repository.close()
+
+
+def test_objects_are_written_while_their_directories_are_removed(tmp_path: Path) -> None:
+    (tmp_path / "objects").mkdir()
+    done = threading.Event()
+
+    def remove() -> None:
+        while not done.is_set():
+            for path in (tmp_path / "objects").glob("??"):
+                with suppress(OSError):
+                    path.rmdir()
+
+    remover = threading.Thread(target=remove)
+    remover.start()
+    try:
+        for number in range(100):
+            with ObjectWriter(tmp_path) as objects:
+                name = objects.write("blob", b"%d" % number)
+            assert (tmp_path / "objects" / name[:2] / name[2:]).is_file()
+    finally:
+        done.set()
+        remover.join()
