@@ -23,6 +23,7 @@ from metaharness.history import History
 from metaharness.ledger import FILE_NAME, Ledger
 from metaharness.models import create_backend, price_of
 from metaharness.models.gateway import ModelGateway
+from metaharness.patterns import matches, narrow
 from metaharness.proposers import proposer_registry
 from metaharness.protocols import Environment, Proposer, SandboxEngine, SearchSetup, Strategy, TaskRef
 from metaharness.reserve import EndPlan, plan_end
@@ -205,12 +206,14 @@ async def assemble(
             f"campaign {spec.name!r} exists in {root}: continue it with `metaharness resume {spec.name}`, "
             "or give the spec another name"
         )
+    given = spec.seeds
     spec = resolve_spec(spec, base)
     seeds = [load_harness(ref, base=base, archive=archive) for ref in spec.seeds]
     environments, weights = _environments(spec, base)
     gate = Gate(environments=list(environments.values()))
-    for ref, tree in zip(spec.seeds, seeds, strict=True):
+    for ref, tree in zip(given, seeds, strict=True):
         _refuse_broken(gate, ref, tree)
+        _refuse_impossible(spec, ref, tree)
     bench = _bench(environments)
     controls = _controls(spec)
     end = plan_end(spec, environments, bundled=max(0, len(controls) - 1))
@@ -313,6 +316,26 @@ def _refuse_broken(gate: Gate, ref: str, tree: SourceTree) -> None:
     for finding in gate.inspect_seed(tree).findings:
         if finding.fatal:
             raise HarnessError(f"seed {ref!r}: {finding}")
+
+
+def _refuse_impossible(spec: CampaignSpec, ref: str, tree: SourceTree) -> None:
+    """Refuse what no rollout or proposal of this version could work with, before anything is spent."""
+    config = tree.config
+    if config.command is not None:
+        raise HarnessError(f"seed {ref!r}: harness.toml: command: only harnesses with an entry can be run: give entry")
+    if config.requirements:
+        raise HarnessError(
+            f"seed {ref!r}: harness.toml: requirements: sandboxes have the standard library alone: put the source of "
+            f"{config.requirements[0]!r} into the harness"
+        )
+    if config.place != "harness":
+        raise HarnessError(f'seed {ref!r}: harness.toml: place: only "harness" can be run')
+    editable = narrow(config.editable, spec.scope)
+    if not any(matches(path, editable) for path in tree):
+        raise HarnessError(
+            f"seed {ref!r}: none of its files may be changed in scope {spec.scope!r} (harness.toml: editable = "
+            f'{list(config.editable)}); put its prompts into prompts/, or set scope = "harness"'
+        )
 
 
 def _environments(spec: CampaignSpec, base: Path) -> tuple[dict[str, Environment], dict[str, float]]:

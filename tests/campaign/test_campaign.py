@@ -173,7 +173,8 @@ def test_a_model_that_is_always_down_fails_the_run_and_scores_nothing(tmp_path: 
         (("rollouts = 260", "rollouts = 60"), "budget.rollouts: 60 leaves nothing for the search"),
         (('"./seed"', '"dirct"'), "unknown seed 'dirct'; did you mean 'direct'?"),
         (('"./seed"', '"./nowhere"'), "seed './nowhere': no such directory"),
-        (('"./env"', '"./nowhere"'), "./nowhere"),
+        (('"./env"', '"./nowhere"'), "environments[0].ref './nowhere'"),
+        (('seeds = ["./seed"]', 'seeds = ["./seed"]\nscope = "prompts"'), "none of its files may be changed"),
         (('"./env"', '"suport_intents"'), "did you mean 'support_intents'?"),
         (('kind = "greedy"', 'kind = "greddy"'), "unknown strategy 'greddy'; did you mean 'greedy'?"),
         (("practice = 4", "practise = 4"), "strategy.options.practise: unknown field; did you mean 'practice'?"),
@@ -214,3 +215,25 @@ def test_an_unknown_campaign_is_named_with_the_known_ones(ended: tuple[Path, dic
 def test_a_spec_that_is_absent_is_named(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="no such file"):
         api.run(tmp_path / "absent.toml", archive=tmp_path / "archive")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (('entry = "harness:Harness"', 'command = ["python", "harness.py"]'), "harness.toml: command"),
+        (("entry", 'requirements = ["requests"]\nentry'), "harness.toml: requirements"),
+        (("entry", 'place = "task"\nentry'), "harness.toml: place"),
+        (("entry", "editable = []\nentry"), "none of its files may be changed"),
+        (("harness:Harness", "harness:Missing"), "Missing"),
+    ],
+)
+def test_a_seed_that_could_never_run_is_refused(tmp_path: Path, change: tuple[str, str], message: str) -> None:
+    spec = write_world(tmp_path)
+    config = tmp_path / "seed" / "harness.toml"
+    assert change[0] in config.read_text()
+    config.write_text(config.read_text().replace(*change))
+    with pytest.raises(UserError) as caught:
+        api.run(spec, archive=tmp_path / "archive")
+    assert "seed './seed'" in str(caught.value)
+    assert message in str(caught.value)
+    assert not (tmp_path / "archive" / "campaigns" / "climb").exists()
