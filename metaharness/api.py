@@ -43,7 +43,7 @@ def run(
 def resume(name: str, *, archive: Path = DEFAULT_ARCHIVE, observe: Observer | None = None) -> dict[str, Any]:
     """Go on with a campaign; nothing that was finished is run again. Returns and raises as `run`."""
     from metaharness.archive import Archive
-    from metaharness.assembly import read_frozen_spec
+    from metaharness.frozen import read_frozen_spec
 
     spec = read_frozen_spec(Archive.open(archive), name)
     return asyncio.run(_run(spec, archive, Path.cwd(), observe, resuming=True))

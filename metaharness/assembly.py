@@ -8,34 +8,31 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import tomli_w
-
 from metaharness.archive import Archive
 from metaharness.budget import Budget
-from metaharness.bundled import bundled_dir
 from metaharness.environments import load_environment
 from metaharness.environments.parts import fit_set, split_parts
-from metaharness.errors import ArchiveError, EnvironmentFormatError, HarnessError, SpecError, UserError, unknown_name
+from metaharness.errors import ArchiveError, EnvironmentFormatError, HarnessError, SpecError, UserError
 from metaharness.evaluator import Bench, Evaluator
 from metaharness.exchange import ModelInfo
+from metaharness.frozen import SPEC_FILE, freeze_spec, resolve_spec
 from metaharness.gate import Gate
+from metaharness.harnesses import bundled_harnesses, load_harness, refuse_impossible
 from metaharness.history import History
 from metaharness.ledger import FILE_NAME, Ledger
 from metaharness.models import create_backend, price_of
 from metaharness.models.gateway import ModelGateway
-from metaharness.patterns import matches, narrow
 from metaharness.proposers import proposer_registry
 from metaharness.protocols import Environment, Proposer, SandboxEngine, SearchSetup, Strategy, TaskRef
 from metaharness.reserve import EndPlan, plan_end
 from metaharness.rollout import RolloutRunner, runtime_digest
 from metaharness.sandboxes import select_engine
 from metaharness.source import SourceTree
-from metaharness.spec import CampaignSpec, ProposerSpec, parse_spec
+from metaharness.spec import CampaignSpec, ProposerSpec
 from metaharness.strategies import strategy_registry
 from metaharness.task import Part
 from metaharness.trajectory import write_durably
 
-SPEC_FILE = "spec.toml"
 CONTROL_PREFIX = "control-"
 NEIGHBOURS_HARNESS = "neighbour_vote"
 """The bundled harness without a model that the control `neighbours` stands for; it does not compete as `bundled`."""
@@ -99,88 +96,6 @@ class Assembly:
         self.ledger.close()
 
 
-def bundled_harnesses() -> dict[str, Path]:
-    """Return the bundled harnesses: name to directory."""
-    root = bundled_dir("seed_harnesses")
-    return {path.name: path for path in sorted(root.iterdir()) if (path / "harness.toml").is_file()}
-
-
-def load_harness(ref: str, *, base: Path, archive: Archive | None = None) -> SourceTree:
-    """Return the source of a harness.
-
-    Args:
-        ref: Bundled name, directory (relative to `base`), or `archive:<campaign>/<candidate>`.
-        base: Directory that relative paths start from.
-        archive: Where `archive:` references are looked up.
-
-    Raises:
-        UserError: It is unknown, or breaks the harness contract; one line.
-    """
-    known = bundled_harnesses()
-    if ref.startswith("archive:"):
-        if archive is None:
-            raise ArchiveError(f"seed {ref!r}: there is no archive to look it up in")
-        _, _, commit = archive.resolve(ref.removeprefix("archive:"), None)
-        tree = archive.read_tree(commit)
-    elif ref in known:
-        tree = SourceTree.from_directory(known[ref])
-    elif (base / ref).is_dir():
-        tree = SourceTree.from_directory(base / ref)
-    elif "/" in ref:
-        raise HarnessError(f"seed {ref!r}: no such directory ({base / ref})")
-    else:
-        raise HarnessError(unknown_name("seed", ref, known))
-    try:
-        _ = tree.config
-    except HarnessError as error:
-        raise HarnessError(f"seed {ref!r}: {error}") from error
-    return tree
-
-
-def resolve_spec(spec: CampaignSpec, base: Path) -> CampaignSpec:
-    """Return the spec with relative paths made absolute, so that a resume does not depend on where it is started."""
-
-    def absolute(ref: str, names: Mapping[str, Path]) -> str:
-        return str((base / ref).resolve()) if ref not in names and (base / ref).exists() else ref
-
-    harnesses = bundled_harnesses()
-    environments = {path.name: path for path in bundled_dir("envs").iterdir()}
-    return spec.model_copy(
-        update={
-            "seeds": tuple(absolute(seed, harnesses) for seed in spec.seeds),
-            "environments": tuple(
-                item.model_copy(update={"ref": absolute(item.ref, environments)}) for item in spec.environments
-            ),
-            "proposers": tuple(
-                item.model_copy(update={"donors": tuple(absolute(donor, harnesses) for donor in item.donors)})
-                if item.donors is not None
-                else item
-                for item in spec.proposers
-            ),
-        }
-    )
-
-
-def freeze_spec(spec: CampaignSpec) -> str:
-    """Return the text of the frozen spec.toml."""
-    return tomli_w.dumps(spec.model_dump(mode="json", exclude_none=True))
-
-
-def first_difference(frozen: CampaignSpec, given: CampaignSpec) -> str | None:
-    """Return the first field in which two specs differ (`budget.rollouts: 100 became 200`), or None."""
-
-    def walk(path: str, before: Any, after: Any) -> str | None:
-        if isinstance(before, dict) and isinstance(after, dict):
-            for name in sorted(before.keys() | after.keys()):
-                found = walk(f"{path}.{name}" if path else name, before.get(name), after.get(name))
-                if found:
-                    return found
-            return None
-        return None if before == after else f"{path}: {before!r} became {after!r}"
-
-    return walk("", frozen.model_dump(mode="json"), given.model_dump(mode="json"))
-
-
 async def assemble(
     spec: CampaignSpec, *, root: Path, base: Path, resume: bool = False, clock: Callable[[], float] = time.time
 ) -> Assembly:
@@ -213,7 +128,7 @@ async def assemble(
     gate = Gate(environments=list(environments.values()))
     for ref, tree in zip(given, seeds, strict=True):
         _refuse_broken(gate, ref, tree)
-        _refuse_impossible(spec, ref, tree)
+        refuse_impossible(spec, ref, tree)
     bench = _bench(environments)
     controls = _controls(spec)
     end = plan_end(spec, environments, bundled=max(0, len(controls) - 1))
@@ -318,26 +233,6 @@ def _refuse_broken(gate: Gate, ref: str, tree: SourceTree) -> None:
             raise HarnessError(f"seed {ref!r}: {finding}")
 
 
-def _refuse_impossible(spec: CampaignSpec, ref: str, tree: SourceTree) -> None:
-    """Refuse what no rollout or proposal of this version could work with, before anything is spent."""
-    config = tree.config
-    if config.command is not None:
-        raise HarnessError(f"seed {ref!r}: harness.toml: command: only harnesses with an entry can be run: give entry")
-    if config.requirements:
-        raise HarnessError(
-            f"seed {ref!r}: harness.toml: requirements: sandboxes have the standard library alone: put the source of "
-            f"{config.requirements[0]!r} into the harness"
-        )
-    if config.place != "harness":
-        raise HarnessError(f'seed {ref!r}: harness.toml: place: only "harness" can be run')
-    editable = narrow(config.editable, spec.scope)
-    if not any(matches(path, editable) for path in tree):
-        raise HarnessError(
-            f"seed {ref!r}: none of its files may be changed in scope {spec.scope!r} (harness.toml: editable = "
-            f'{list(config.editable)}); put its prompts into prompts/, or set scope = "harness"'
-        )
-
-
 def _environments(spec: CampaignSpec, base: Path) -> tuple[dict[str, Environment], dict[str, float]]:
     environments: dict[str, Environment] = {}
     weights: dict[str, float] = {}
@@ -431,15 +326,3 @@ def _refuse_other_model(ledger: Ledger, info: ModelInfo) -> None:
             "scores would not be comparable: start a new campaign"
         )
     ledger.set_meta("model", found)
-
-
-def read_frozen_spec(archive: Archive, name: str) -> CampaignSpec:
-    """Return the spec that a campaign was started with.
-
-    Raises:
-        ArchiveError: There is no such campaign.
-    """
-    path = archive.campaign_dir(name) / SPEC_FILE
-    if not path.is_file():
-        raise ArchiveError(unknown_name("campaign", name, archive.campaigns()))
-    return parse_spec(path.read_text("utf-8"), str(path))

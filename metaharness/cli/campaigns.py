@@ -41,8 +41,8 @@ def resume(
 ) -> None:
     """Go on with a campaign that was stopped or killed. Nothing that was finished is run again."""
     from metaharness.archive import Archive
-    from metaharness.assembly import first_difference, read_frozen_spec, resolve_spec
     from metaharness.errors import SpecError
+    from metaharness.frozen import first_difference, read_frozen_spec, resolve_spec
     from metaharness.spec import load_spec
 
     path = Path(campaign)
@@ -64,8 +64,8 @@ def demo(
 ) -> None:
     """Run the bundled campaign: a small local model, support messages, about ten minutes. Resumes when it exists."""
     from metaharness.archive import Archive
-    from metaharness.assembly import read_frozen_spec
     from metaharness.errors import ArchiveError
+    from metaharness.frozen import read_frozen_spec
     from metaharness.spec import parse_spec
 
     text = (Path(__file__).parent / "demo.toml").read_text("utf-8")

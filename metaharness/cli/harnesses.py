@@ -18,7 +18,7 @@ def list_(as_json: JsonOption = False) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from metaharness.assembly import bundled_harnesses, load_harness
+    from metaharness.harnesses import bundled_harnesses, load_harness
 
     rows = []
     for name, path in bundled_harnesses().items():
@@ -41,9 +41,9 @@ def check(
     as_json: JsonOption = False,
 ) -> None:
     """Check a harness against its contract, without running it."""
-    from metaharness.assembly import load_harness
     from metaharness.errors import HarnessError
     from metaharness.gate import check_harness
+    from metaharness.harnesses import load_harness
 
     tree = load_harness(harness, base=Path.cwd())
     findings = check_harness(tree)
@@ -65,8 +65,8 @@ def new(
     like: Annotated[str, typer.Option(help="Bundled harness to start from.")] = "direct",
 ) -> None:
     """Start a new harness as a copy of a bundled one."""
-    from metaharness.assembly import load_harness
     from metaharness.errors import HarnessError
+    from metaharness.harnesses import load_harness
 
     if directory.exists():
         raise HarnessError(f"{directory}: exists; name a directory that does not")

@@ -279,7 +279,7 @@ def trace(
 
 @contextmanager
 def _opened(archive: Archive, name: str) -> Iterator[tuple[Ledger, CampaignSpec]]:
-    from metaharness.assembly import read_frozen_spec
+    from metaharness.frozen import read_frozen_spec
     from metaharness.ledger import Ledger
 
     spec = read_frozen_spec(archive, name)

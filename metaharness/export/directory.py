@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from metaharness.archive import Archive
-from metaharness.assembly import read_frozen_spec
 from metaharness.candidate import Candidate
 from metaharness.environments import load_environment
 from metaharness.errors import ArchiveError, UserError
 from metaharness.evaluator import fit_key
+from metaharness.frozen import read_frozen_spec
 from metaharness.ledger import Ledger
 from metaharness.report import campaign_summary, campaign_weights, candidate_row
 from metaharness.rollout import runtime_digest
