@@ -225,7 +225,7 @@ def _as_text(limits: ProcessLimits) -> str:
 
 
 def _end_group(group: int) -> None:
-    """End what is left of a process group, and wait a moment: where nobody buries orphans they stay in it as zombies."""
+    """End what is left of a process group and wait a moment; orphans that nobody buries stay in it as zombies."""
     for _ in range(40):
         try:
             os.killpg(group, signal.SIGKILL)
