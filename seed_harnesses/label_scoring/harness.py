@@ -39,7 +39,7 @@ def build_prompt(task: Task, shots: list[Example]) -> list[dict[str, str]]:
         messages.append({"role": "user", "content": INPUT_PROMPT.format(input=shot.input)})
         messages.append({"role": "assistant", "content": show_answer(shot)})
     messages.append({"role": "user", "content": INPUT_PROMPT.format(input=task.input)})
-    opening = INSTRUCTION_PROMPT.format(instruction=task.instruction).strip()
+    opening = INSTRUCTION_PROMPT.format(instruction=task.instruction, choices=", ".join(task.choices or [])).strip()
     messages[0]["content"] = f"{opening}\n\n{messages[0]['content']}".strip()
     return messages
 

@@ -1,0 +1,122 @@
+"""What the history says: how earlier attempts did, and how the base fails."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from metaharness.runtime.history import (
+    candidate_ids,
+    read_proposals,
+    read_rollouts,
+    read_scorecard,
+)
+
+_WRONG_FORM = re.compile(
+    r"not one of the|empty answer|a JSON object|not just a number|only the form|not match the pattern|; at most"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tally:
+    """How often something helped.
+
+    Attributes:
+        wins: Children that did better than their base.
+        losses: Children that did not, and proposals that became no candidate.
+    """
+
+    wins: int = 0
+    losses: int = 0
+
+    def draw(self, dice: random.Random) -> float:
+        """Draw a rate of success from the posterior Beta(1 + wins, 1 + losses)."""
+        return dice.betavariate(1 + self.wins, 1 + self.losses)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What is known before a proposal is made.
+
+    Attributes:
+        operators: Tally by operator.
+        mechanisms: Tally by mechanism: operator, target and donor.
+        rollouts: Practice rollouts of the base that count.
+        wrong: Digests of its practice tasks without the full reward on any attempt.
+        malformed: Digests of those whose answer had the wrong form.
+        crashed: Digests of those on which it ended in an error.
+    """
+
+    operators: Mapping[str, Tally] = field(default_factory=dict)
+    mechanisms: Mapping[str, Tally] = field(default_factory=dict)
+    rollouts: int = 0
+    wrong: tuple[str, ...] = ()
+    malformed: tuple[str, ...] = ()
+    crashed: tuple[str, ...] = ()
+
+    def share(self, tasks: tuple[str, ...]) -> float:
+        """Return the share of the base's practice rollouts that these tasks are, in [0, 1]."""
+        return min(1.0, len(tasks) / self.rollouts) if self.rollouts else 0.0
+
+
+def gather(history: Path, base: str, proposer: str) -> Evidence:
+    """Read what the history says.
+
+    Args:
+        history: Root of the history tree.
+        base: Candidate that is to be changed.
+        proposer: Name whose proposals count.
+    """
+    known = frozenset(candidate_ids(history))
+    cards: dict[str, Mapping[str, Any]] = {}
+
+    def card(candidate: str) -> Mapping[str, Any]:
+        if candidate not in cards:
+            cards[candidate] = (read_scorecard(history, candidate) or {}) if candidate in known else {}
+        return cards[candidate]
+
+    operators: dict[str, Tally] = {}
+    mechanisms: dict[str, Tally] = {}
+    for row in read_proposals(history):
+        mechanism = str(row.get("mechanism") or "")
+        parents = row.get("parents") or []
+        if row.get("proposer") != proposer or not mechanism or not parents:
+            continue
+        child = row.get("candidate")
+        won: bool | None = False
+        if row.get("verdict") == "accepted":
+            won = _did_better(card(str(child)), card(str(parents[0])))
+        if won is not None:
+            for table, key in ((operators, mechanism.partition(" ")[0]), (mechanisms, mechanism)):
+                before = table.get(key, Tally())
+                table[key] = Tally(wins=before.wins + won, losses=before.losses + (not won))
+    return Evidence(operators=operators, mechanisms=mechanisms, **_failures(history, base, known))
+
+
+def _did_better(child: Mapping[str, Any], parent: Mapping[str, Any]) -> bool | None:
+    """Compare the means on val, else on practice; None when one of them has none yet."""
+    for part in ("val", "practice"):
+        ours, theirs = (((one.get("parts") or {}).get(part) or {}).get("mean") for one in (child, parent))
+        if ours is not None and theirs is not None:
+            return bool(ours > theirs)
+    return None
+
+
+def _failures(history: Path, base: str, known: frozenset[str]) -> dict[str, Any]:
+    rollouts = [one for one in read_rollouts(history, base) if one.reward is not None] if base in known else []
+    solved = {one.task for one in rollouts if not one.failed}
+    failed = [one for one in rollouts if one.failed and one.task not in solved]
+    return {
+        "rollouts": len({one.task for one in rollouts}),
+        "wrong": _distinct(one.task for one in failed),
+        "malformed": _distinct(one.task for one in failed if _WRONG_FORM.search(one.feedback)),
+        "crashed": _distinct(one.task for one in failed if one.status == "harness_error"),
+    }
+
+
+def _distinct(tasks: Any) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(tasks))

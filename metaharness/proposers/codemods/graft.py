@@ -1,0 +1,91 @@
+"""`graft`: take one step over from another harness."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from metaharness.proposers.codemods.material import Material, Move, Source
+from metaharness.proposers.codemods.module import StepModule
+from metaharness.proposers.codemods.transplant import Site, reads_examples, take_function, take_learning
+from metaharness.source import SourceTree
+
+NAME = "graft"
+WRAPPED = ("_once", "_unchecked")
+"""Endings of the names that `wrap_vote` and `wrap_retry` give to what they wrap: still the same step."""
+
+
+def moves(material: Material) -> list[Move]:
+    """Return a move for every step that a donor does in another way under the same name and signature."""
+    found: list[Move] = []
+    for path, site in material.sites.items():
+        for donor in material.donors:
+            for other, target, source in pairs(site, donor):
+                found.append(_move(material, path, donor, other, target, source))
+    return found
+
+
+def pairs(site: Site, donor: Source) -> Iterator[tuple[StepModule, str, str]]:
+    """Yield the donor's module, a function of the site and the donor's function that could replace it."""
+    for other in donor.modules.values():
+        for target in site.module.functions:
+            for source in dict.fromkeys((target, _stem(target))):
+                if source not in other.functions or site.module.signature(target) != other.signature(source):
+                    continue
+                if target != source or site.module.plain(target) != other.plain(source):
+                    yield other, target, source
+
+
+def take_step(site: Site, target: str, donor: Source, other: StepModule, source: str) -> StepModule | None:
+    """Return the site's module with a step of the donor, and with its learning where the step needs that.
+
+    Args:
+        site: Where it goes.
+        target: Function that is replaced.
+        donor: Harness that it comes from.
+        other: The donor's module.
+        source: Function that is taken.
+    """
+    module = take_function(site, target, other, source, donor.name)
+    if module is None:
+        return None
+    if reads_examples(module, module.closure([target])) and donor.entry is not None:
+        path, name = donor.entry
+        here = Site(module=module, entry=site.entry, outside=site.outside)
+        module = take_learning(here, donor.modules[path], name) or module if path in donor.modules else module
+    return module
+
+
+def _move(material: Material, path: str, donor: Source, other: StepModule, target: str, source: str) -> Move:
+    def apply() -> SourceTree | None:
+        module = take_step(material.sites[path], target, donor, other, source)
+        return material.changed(path, module, f"`{target}`", f"from {donor.name}")
+
+    return Move(
+        mechanism=f"{NAME} {target} from {donor.name}",
+        hypothesis=f"`{target}` as {donor.name} does it may work better here: {_summary(other, source)}",
+        apply=apply,
+        weight=_weight(material, other, source),
+        donor=donor.candidate,
+        details={"donor": donor.name, "target": target, "path": path},
+    )
+
+
+def _weight(material: Material, other: StepModule, source: str) -> float:
+    """Steps that constrain or score answers are likelier where answers have the wrong form."""
+    code = "\n".join(other.plain(name) for name in other.closure([source]))
+    constrains = "schema=" in code or ".choose(" in code
+    if not constrains:
+        return 1.0
+    return 1.0 + 2.0 * material.evidence.share(material.evidence.malformed)
+
+
+def _summary(module: StepModule, name: str) -> str:
+    text = module.functions[name].get_docstring() or name
+    first = text.strip().splitlines()[0].rstrip(".")
+    return f"{first[:1].lower()}{first[1:]}."
+
+
+def _stem(name: str) -> str:
+    for ending in WRAPPED:
+        name = name.removesuffix(ending)
+    return name

@@ -1,0 +1,150 @@
+"""`Codemods`: changes a harness without a model."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from metaharness.candidate import Manifest, Proposal
+from metaharness.errors import HarnessError, ProposalFailed
+from metaharness.proposers.codemods.evidence import Evidence, gather
+from metaharness.proposers.codemods.material import Material, Move, Source, same_code_key
+from metaharness.proposers.codemods.operators import OPERATORS
+from metaharness.protocols import ProposalContext
+from metaharness.runtime.history import candidate_ids, read_frontier, read_source
+from metaharness.source import SourceTree
+
+MOST_DONORS = 8
+"""Leading candidates to graft from, besides the donors."""
+MOST_AIMS = 20
+"""Tasks named in a manifest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Result:
+    move: Move
+    tree: SourceTree
+    tried: int
+
+
+class Codemods:
+    """Proposes by libcst operators: numbers, prompts, votes, retries, grafts and crossover.
+
+    Operators are drawn by their past success (Thompson sampling over whether a child did better than its base), steered
+    by how the base fails. Equal contexts give equal proposals.
+
+    Args:
+        donors: Harnesses to graft from, by name.
+    """
+
+    name = "codemods"
+
+    def __init__(self, *, donors: Mapping[str, SourceTree]) -> None:
+        self._donors = tuple(Source(name=name, tree=tree) for name, tree in sorted(donors.items()))
+
+    async def propose(self, context: ProposalContext) -> Sequence[Proposal]:
+        """Return one changed harness that no candidate equals yet.
+
+        Raises:
+            ProposalFailed: No operator can change this harness into anything new.
+        """
+        return [await asyncio.to_thread(self._propose, context)]
+
+    def _propose(self, context: ProposalContext) -> Proposal:
+        base = context.parents[0]
+        evidence = gather(context.history, base.id, self.name)
+        known = _known_trees(context)
+        material = Material(
+            base=context.base,
+            editable=context.editable,
+            donors=(*self._donors, *_leading(context, known)),
+            partner=_partner(context, known),
+            evidence=evidence,
+        )
+        dice = random.Random(context.random_seed)  # noqa: S311 - a search, not a secret
+        result = _first_new(material, [context.base, *known.values()], dice)
+        move = result.move
+        parents = (base.id, move.donor) if move.donor and move.donor != base.id else (base.id,)
+        extra: dict[str, Any] = {"operator": move.operator, **move.details, "moves_tried": result.tried}
+        aims = getattr(evidence, OPERATORS[move.operator].aims)[:MOST_AIMS]
+        return Proposal(
+            parents=parents,
+            tree=result.tree,
+            manifest=Manifest(
+                hypothesis=move.hypothesis[:2000], mechanism=move.mechanism, expected_flips=aims, extra=extra
+            ),
+            proposer=self.name,
+        )
+
+
+def _first_new(material: Material, known: Sequence[SourceTree], dice: random.Random) -> _Result:
+    """Make moves in the order of the draw until one gives a tree that is new in more than form."""
+    digests = {tree.digest for tree in known}
+    keys = {same_code_key(tree) for tree in known}
+    tried = 0
+    for move in _drawn(material, dice):
+        tried += 1
+        tree = move.apply()
+        if tree is None or tree.digest in digests:
+            continue
+        try:
+            key = same_code_key(tree)
+        except RecursionError:
+            continue
+        if key not in keys:
+            return _Result(move=move, tree=tree, tried=tried)
+    if not tried:
+        what = ", ".join(material.editable) or "nothing"
+        raise ProposalFailed(f"no operator applies to this harness (editable: {what})")
+    raise ProposalFailed(f"all {tried} possible changes give a harness that is there already or that does not compile")
+
+
+def _drawn(material: Material, dice: random.Random) -> Iterator[Move]:
+    """Yield all moves: an operator is drawn by its success, then one of its moves likewise, without replacement."""
+    evidence = material.evidence
+    left = {name: moves for name, operator in OPERATORS.items() if (moves := list(operator.moves(material)))}
+    while left:
+        name = max(left, key=lambda name: _draw_operator(name, evidence, dice))
+        draws = [move.weight * _draw_move(move, evidence, dice) for move in left[name]]
+        place = max(range(len(draws)), key=draws.__getitem__)
+        yield left[name].pop(place)
+        if not left[name]:
+            del left[name]
+
+
+def _draw_operator(name: str, evidence: Evidence, dice: random.Random) -> float:
+    tally = evidence.operators.get(name)
+    rate = tally.draw(dice) if tally is not None else dice.random()
+    return OPERATORS[name].promise(evidence) * rate
+
+
+def _draw_move(move: Move, evidence: Evidence, dice: random.Random) -> float:
+    tally = evidence.mechanisms.get(move.mechanism)
+    return tally.draw(dice) if tally is not None else dice.random()
+
+
+def _known_trees(context: ProposalContext) -> dict[str, SourceTree]:
+    found = {}
+    for identifier in candidate_ids(context.history):
+        try:
+            found[identifier] = SourceTree(read_source(context.history, identifier))
+        except HarnessError:  # a candidate's tree keeps the limits; a file that is being written may not
+            continue
+    return found
+
+
+def _leading(context: ProposalContext, known: Mapping[str, SourceTree]) -> list[Source]:
+    taken = {parent.id for parent in context.parents}
+    leaders = [str(entry.get("candidate")) for entry in read_frontier(context.history)]
+    leaders = [name for name in leaders if name in known and name not in taken][:MOST_DONORS]
+    return [Source(name=name, tree=known[name], candidate=name) for name in leaders]
+
+
+def _partner(context: ProposalContext, known: Mapping[str, SourceTree]) -> Source | None:
+    for parent in context.parents[1:]:
+        if parent.id in known:
+            return Source(name=parent.id, tree=known[parent.id], candidate=parent.id)
+    return None
