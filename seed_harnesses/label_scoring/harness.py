@@ -14,7 +14,7 @@ from metaharness.runtime import Example, Model, Shell, Task, Unsupported
 INSTRUCTION_PROMPT = "{instruction}"
 INPUT_PROMPT = "Input: {input}"
 NEUTRAL_PROMPT = "N/A"
-ANSWER_CUE = "Answer:"
+ANSWER_PROMPT = "Answer:"
 CALIBRATION = 1.0  # range: 0.0..1.5
 PRIOR_WEIGHT = 1.0  # range: 0.0..4.0
 SMOOTHING = 0.05  # range: 0.005..1.0, log
@@ -51,7 +51,7 @@ def weigh_choices(examples: list[Example], task: Task) -> dict[str, float]:
 
 def as_text(prompt: list[dict[str, str]]) -> str:
     """Write a chat as plain text that ends where the answer would begin."""
-    parts = [f"{m['content']}\n{ANSWER_CUE}" if m["role"] == "user" else f" {m['content']}\n\n" for m in prompt]
+    parts = [f"{m['content']}\n{ANSWER_PROMPT}" if m["role"] == "user" else f" {m['content']}\n\n" for m in prompt]
     return "".join(parts)
 
 

@@ -67,7 +67,7 @@ def _constant_moves(material: Material, path: str, partner: Source) -> list[Move
     names = [
         name
         for name in site.module.constants
-        if name in other.constants and site.module.plain(name) != other.plain(name) and not other.uses[name]
+        if name in other.constants and site.module.plain[name] != other.plain[name] and not other.uses[name]
     ]
     if not names:
         return []

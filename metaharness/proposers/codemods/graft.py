@@ -29,9 +29,9 @@ def pairs(site: Site, donor: Source) -> Iterator[tuple[StepModule, str, str]]:
     for other in donor.modules.values():
         for target in site.module.functions:
             for source in dict.fromkeys((target, _stem(target))):
-                if source not in other.functions or site.module.signature(target) != other.signature(source):
+                if source not in other.functions or site.module.signatures[target] != other.signatures[source]:
                     continue
-                if target != source or site.module.plain(target) != other.plain(source):
+                if target != source or site.module.plain[target] != other.plain[source]:
                     yield other, target, source
 
 
@@ -72,7 +72,7 @@ def _move(material: Material, path: str, donor: Source, other: StepModule, targe
 
 def _weight(material: Material, other: StepModule, source: str) -> float:
     """Steps that constrain or score answers are likelier where answers have the wrong form."""
-    code = "\n".join(other.plain(name) for name in other.closure([source]))
+    code = "\n".join(other.plain[name] for name in other.closure([source]))
     constrains = "schema=" in code or ".choose(" in code
     if not constrains:
         return 1.0

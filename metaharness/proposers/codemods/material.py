@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -183,19 +183,12 @@ def same_code_key(tree: SourceTree) -> str:
     for path, data in tree.items():
         if path.endswith(".py"):
             try:
-                body = ast.parse(data)
+                parts.append(f"{path}:{sorted(ast.dump(node) for node in _bare(ast.parse(data)).body)}")
             except (SyntaxError, ValueError, RecursionError):
                 parts.append(f"{path}:{data!r}")
-                continue
-            parts.append(f"{path}:{sorted(ast.dump(node) for node in _bare(body).body)}")
         elif not path.endswith((".md", ".toml")):
             parts.append(f"{path}:{data!r}")
     return "\n".join(parts)
-
-
-def weighted(moves: Iterable[Move], factor: float) -> list[Move]:
-    """Return moves with their weights multiplied."""
-    return [replace(move, weight=move.weight * factor) for move in moves]
 
 
 def _bare(module: ast.Module) -> ast.Module:
@@ -210,4 +203,4 @@ def _bare(module: ast.Module) -> ast.Module:
 def _exported(module: StepModule) -> frozenset[str]:
     if "__all__" not in module.constants:
         return frozenset()
-    return frozenset(re.findall(r"\w+", module.plain("__all__")))
+    return frozenset(re.findall(r"\w+", module.plain["__all__"]))

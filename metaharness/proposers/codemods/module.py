@@ -78,16 +78,20 @@ class StepModule:
         """Return the code of a node."""
         return self.tree.code_for_node(node)
 
-    def signature(self, name: str) -> str:
-        """Return parameters and result of a function as text, without white space."""
-        node = self.functions[name]
-        returns = self.code_of(node.returns.annotation) if node.returns else ""
-        kind = "async " if node.asynchronous else ""
-        return kind + "".join(f"({self.code_of(node.params)})->{returns}".split())
+    @cached_property
+    def signatures(self) -> Mapping[str, str]:
+        """Parameters and result of each function as text, without white space."""
+        found = {}
+        for name, node in self.functions.items():
+            returns = self.code_of(node.returns.annotation) if node.returns else ""
+            text = "".join(f"({self.code_of(node.params)})->{returns}".split())
+            found[name] = f"async {text}" if node.asynchronous else text
+        return found
 
-    def plain(self, name: str) -> str:
-        """Return the code of a piece without the blank lines and comments before it."""
-        return self.code_of(without_leading(self.pieces[name])).strip()
+    @cached_property
+    def plain(self) -> Mapping[str, str]:
+        """The code of each piece without the blank lines and comments before it."""
+        return {name: self.code_of(without_leading(node)).strip() for name, node in self.pieces.items()}
 
     def closure(self, names: Iterable[str], stop: frozenset[str] = frozenset()) -> list[str]:
         """Return the pieces that `names` need, themselves included, in the order of the file.

@@ -160,8 +160,10 @@ LIBRARY: tuple[Phrase, ...] = (
         )
         for cue in _ANSWER_CUES
     ),
-    Phrase(name="below_cue", why="a line of its own sets the input apart", transform=_below),
-    Phrase(name="quoted", why="quotation marks set the input apart", transform=_quoted),
+    Phrase(
+        name="below_cue", why="a line of its own sets the input apart", transform=_below, fits=("INPUT", "QUESTION")
+    ),
+    Phrase(name="quoted", why="quotation marks set the input apart", transform=_quoted, fits=("INPUT", "QUESTION")),
     *(
         Phrase(
             name=f"neutral_{name}",

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from metaharness.candidate import Manifest, Proposal
-from metaharness.errors import HarnessError, ProposalFailed
+from metaharness.errors import ProposalFailed
 from metaharness.proposers.codemods.evidence import Evidence, gather
 from metaharness.proposers.codemods.material import Material, Move, Source, same_code_key
 from metaharness.proposers.codemods.operators import OPERATORS
 from metaharness.protocols import ProposalContext
-from metaharness.runtime.history import candidate_ids, read_frontier, read_source
+from metaharness.runtime.history import HistoryError, candidate_ids, read_frontier, read_source
 from metaharness.source import SourceTree
 
 MOST_DONORS = 8
@@ -44,14 +44,18 @@ class Codemods:
 
     def __init__(self, *, donors: Mapping[str, SourceTree]) -> None:
         self._donors = tuple(Source(name=name, tree=tree) for name, tree in sorted(donors.items()))
+        self._keys: dict[str, str] = {}
 
     async def propose(self, context: ProposalContext) -> Sequence[Proposal]:
         """Return one changed harness that no candidate equals yet.
 
         Raises:
-            ProposalFailed: No operator can change this harness into anything new.
+            ProposalFailed: No operator can change this harness into anything new, or the history cannot be read.
         """
-        return [await asyncio.to_thread(self._propose, context)]
+        try:
+            return [await asyncio.to_thread(self._propose, context)]
+        except HistoryError as error:
+            raise ProposalFailed(f"the history cannot be read: {error}") from error
 
     def _propose(self, context: ProposalContext) -> Proposal:
         base = context.parents[0]
@@ -65,7 +69,7 @@ class Codemods:
             evidence=evidence,
         )
         dice = random.Random(context.random_seed)  # noqa: S311 - a search, not a secret
-        result = _first_new(material, [context.base, *known.values()], dice)
+        result = self._first_new(material, [context.base, *known.values()], dice)
         move = result.move
         parents = (base.id, move.donor) if move.donor and move.donor != base.id else (base.id,)
         extra: dict[str, Any] = {"operator": move.operator, **move.details, "moves_tried": result.tried}
@@ -79,27 +83,24 @@ class Codemods:
             proposer=self.name,
         )
 
+    def _first_new(self, material: Material, known: Sequence[SourceTree], dice: random.Random) -> _Result:
+        """Make moves in the order of the draw until one gives a tree that is new in more than form."""
+        keys = {self._key(tree) for tree in known}
+        tried = 0
+        for move in _drawn(material, dice):
+            tried += 1
+            tree = move.apply()
+            if tree is not None and self._key(tree) not in keys:
+                return _Result(move=move, tree=tree, tried=tried)
+        if not tried:
+            what = ", ".join(material.editable) or "nothing"
+            raise ProposalFailed(f"no operator applies to this harness (editable: {what})")
+        raise ProposalFailed(f"all {tried} possible changes give a harness that is there already, or do not fit")
 
-def _first_new(material: Material, known: Sequence[SourceTree], dice: random.Random) -> _Result:
-    """Make moves in the order of the draw until one gives a tree that is new in more than form."""
-    digests = {tree.digest for tree in known}
-    keys = {same_code_key(tree) for tree in known}
-    tried = 0
-    for move in _drawn(material, dice):
-        tried += 1
-        tree = move.apply()
-        if tree is None or tree.digest in digests:
-            continue
-        try:
-            key = same_code_key(tree)
-        except RecursionError:
-            continue
-        if key not in keys:
-            return _Result(move=move, tree=tree, tried=tried)
-    if not tried:
-        what = ", ".join(material.editable) or "nothing"
-        raise ProposalFailed(f"no operator applies to this harness (editable: {what})")
-    raise ProposalFailed(f"all {tried} possible changes give a harness that is there already or that does not compile")
+    def _key(self, tree: SourceTree) -> str:
+        if tree.digest not in self._keys:
+            self._keys[tree.digest] = same_code_key(tree)
+        return self._keys[tree.digest]
 
 
 def _drawn(material: Material, dice: random.Random) -> Iterator[Move]:
@@ -127,13 +128,8 @@ def _draw_move(move: Move, evidence: Evidence, dice: random.Random) -> float:
 
 
 def _known_trees(context: ProposalContext) -> dict[str, SourceTree]:
-    found = {}
-    for identifier in candidate_ids(context.history):
-        try:
-            found[identifier] = SourceTree(read_source(context.history, identifier))
-        except HarnessError:  # a candidate's tree keeps the limits; a file that is being written may not
-            continue
-    return found
+    ids = candidate_ids(context.history)
+    return {identifier: SourceTree(read_source(context.history, identifier)) for identifier in ids}
 
 
 def _leading(context: ProposalContext, known: Mapping[str, SourceTree]) -> list[Source]:

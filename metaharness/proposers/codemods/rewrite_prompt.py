@@ -86,12 +86,12 @@ def keeps_fields(old: str, new: str, offered: frozenset[str]) -> bool:
 
 
 def literal(text: str, room: int) -> str:
-    """Return a string literal with double quotes, in several lines when it is longer than `room` characters."""
+    """Return a string literal as a formatter writes it, in several lines when it is longer than `room` characters."""
     whole = json.dumps(text, ensure_ascii=False)
-    if len(whole) <= room and "\x7f" not in text and ast.literal_eval(whole) == text:
-        return whole
-    if ast.literal_eval(whole) != text:
+    if ast.literal_eval(whole) != text or ('"' in text and "'" not in text):
         return repr(text)
+    if len(whole) <= room:
+        return whole
     pieces, line = [], ""
     for word in text.split(" "):
         if line and len(json.dumps(line + word, ensure_ascii=False)) > LINE_CHARS - 8:

@@ -115,7 +115,7 @@ def reads_examples(module: StepModule, names: Iterable[str]) -> bool:
     for name in names:
         if name not in module.functions:
             continue
-        table = symtable.symtable(module.plain(name), "<step>", "exec").get_children()[-1]
+        table = symtable.symtable(module.plain[name], "<step>", "exec").get_children()[-1]
         if any(s.get_name() == EXAMPLES and s.is_parameter() and s.is_referenced() for s in table.get_symbols()):
             return True
     return False
@@ -175,7 +175,7 @@ def _plan(site: Site, target: str, donor: StepModule, source: str, donor_name: s
         if name == target or name in ours:
             plan.renamed[name] = fresh_name(_prefixed(name, donor_name), taken)
         elif name in module.pieces:
-            if _same_step(module, donor, name) or module.plain(name) == donor.plain(name):
+            if _same_step(module, donor, name) or module.plain[name] == donor.plain[name]:
                 continue
             if name in remaining or type(module.pieces[name]) is not type(donor.pieces[name]):
                 plan.renamed[name] = fresh_name(_prefixed(name, donor_name), taken)
@@ -191,7 +191,7 @@ def _plan(site: Site, target: str, donor: StepModule, source: str, donor_name: s
 
 def _same_step(module: StepModule, donor: StepModule, name: str) -> bool:
     both = name in module.functions and name in donor.functions
-    return both and module.signature(name) == donor.signature(name)
+    return both and module.signatures[name] == donor.signatures[name]
 
 
 def _absolute(binding: Binding) -> bool:

@@ -52,7 +52,7 @@ def moves(material: Material) -> list[Move]:
     """Return a move for every `ask` whose prompt is a chat and which does not check its answer yet."""
     found: list[Move] = []
     for path, site, given in ask_sites(material):
-        chat = "list[dict" in site.module.signature(ASK)
+        chat = "list[dict" in site.module.signatures[ASK]
         if chat and "prompt" in given and RENAMED not in site.module.functions and "Task" in site.module.bound_names:
             found.append(_move(material, path, site, given))
     return found

@@ -58,7 +58,7 @@ def moves(material: Material) -> list[Move]:
     found: list[Move] = []
     for path, site, given in ask_sites(material):
         module = site.module
-        code = "\n".join(module.plain(name) for name in module.closure([ASK]))
+        code = "\n".join(module.plain[name] for name in module.closure([ASK]))
         # Log-probabilities are the same every time; a vote only helps where replies are sampled.
         sampled = ".complete(" in code and "temperature=" not in code and ".choose(" not in code
         if sampled and RENAMED not in module.functions and "Model" in module.bound_names:
