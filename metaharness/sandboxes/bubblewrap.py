@@ -9,8 +9,8 @@ How a launch goes, and why (the steps are in `launching`, what they do in `cage`
    root before dropping to the user would be quicker for large directories, but then bwrap itself, or a helper of ours,
    had to run as root in a mount namespace; so nothing that touches the sandbox ever has a privilege, and sources are
    small.
-3. bwrap gets its options and sets up; it and its init process are in the control group before the gate (`--block-fd`)
-   is opened: no instruction of the job runs outside its limits.
+3. bwrap gets its options and sets up; it and its init process are in the control group before the init process gets
+   the line that it waits for: no instruction of the job runs outside its limits, and none at all if we die meanwhile.
 4. Writable mounts are tmpfs of the job's size, filled inside before the program starts. The host holds a descriptor of
    each and copies the content back when the tree is dead: a full disk is the sandbox's, and no file of the host is ever
    writable from inside.
@@ -30,6 +30,7 @@ import select
 import signal
 import subprocess
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from metaharness.errors import SandboxUnavailable
@@ -47,6 +48,7 @@ from metaharness.sandboxes.uids import DEFAULT_UIDS, UidPool, why_no_own_uid
 
 _FIRST_KERNEL_COUNTING_PER_NAMESPACE = (5, 14)
 _SWEEP_TIMEOUT_S = 5.0
+_THREADS = 4
 _SMALLEST_SANDBOX = ("--unshare-all", "--unshare-user", "--disable-userns", "--ro-bind", "/", "/", "--", "/bin/true")
 
 
@@ -144,6 +146,7 @@ def _prepare(cache_dirs: Sequence[Path], uids: Sequence[int]) -> Ground:
         seccomp=filter_program(platform.machine()),
         counts_per_sandbox=not no_own_uid or _kernel() >= _FIRST_KERNEL_COUNTING_PER_NAMESPACE,
         labels=labels,
+        threads=ThreadPoolExecutor(_THREADS, thread_name_prefix="sandboxes"),
     )
 
 

@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,7 +20,15 @@ from metaharness.errors import SandboxUnavailable
 from metaharness.job import Limits, SandboxJob
 from metaharness.sandboxes.cache import remove_tree
 from metaharness.sandboxes.cgroups import Cgroup, Cgroups
-from metaharness.sandboxes.command import STAGED, Descriptors, Layout, bwrap_options, limit_command, process_limits
+from metaharness.sandboxes.command import (
+    STAGED,
+    Descriptors,
+    Layout,
+    bwrap_options,
+    init_command,
+    limit_command,
+    process_limits,
+)
 from metaharness.sandboxes.files import readable_by_others, return_tree, share_tree
 from metaharness.sandboxes.process import Ending
 from metaharness.sandboxes.uids import UidLease, UidPool
@@ -41,6 +50,7 @@ class Ground:
         seccomp: The filter, or None where it has no numbers for this machine.
         counts_per_sandbox: Whether RLIMIT_NPROC counts one sandbox's processes alone.
         labels: Fresh labels.
+        threads: For what blocks; of its own, so that no other work can hold up the end of a sandbox.
     """
 
     bwrap: Path
@@ -51,6 +61,7 @@ class Ground:
     seccomp: bytes | None = field(repr=False)
     counts_per_sandbox: bool
     labels: Iterator[str]
+    threads: ThreadPoolExecutor = field(repr=False)
 
 
 @dataclass(slots=True)
@@ -60,7 +71,7 @@ class Cage:
     Attributes:
         ground: What all share.
         limits: Of the job that it is for.
-        inner: The command that bwrap will run.
+        inner: What it will run, see `command.inner_command`.
         label: Its name everywhere.
         lease: Its user, if it has one of its own.
         group: Its control group, if there can be one.
@@ -80,7 +91,6 @@ class Cage:
     _init: int = -1
     _options: int = -1
     _status: int = -1
-    _gate: int = -1
     _report: bytes = b""
     _writable: list[tuple[int, Path]] = field(default_factory=list)
 
@@ -106,14 +116,13 @@ class Cage:
         """
         options, self._options = os.pipe2(os.O_CLOEXEC)
         self._status, status = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        gate, self._gate = os.pipe2(os.O_CLOEXEC)
         seccomp = None
         if self.ground.seccomp is not None:
             seccomp = os.memfd_create("seccomp")
             os.write(seccomp, self.ground.seccomp)
             os.lseek(seccomp, 0, os.SEEK_SET)
-        self._descriptors = Descriptors(seccomp=seccomp, status=status, gate=gate)
-        inherited = [descriptor for descriptor in (options, status, gate, seccomp) if descriptor is not None]
+        self._descriptors = Descriptors(seccomp=seccomp, status=status)
+        inherited = [descriptor for descriptor in (options, status, seccomp) if descriptor is not None]
         limits = process_limits(
             self.limits,
             # The init process; with a user of its own also bwrap outside.
@@ -123,10 +132,11 @@ class Cage:
         # The label is the name of a variable to unset: an argument that does nothing but can be found.
         bwrap = [str(self.ground.bwrap), "--unsetenv", self.label, "--args", str(options), "--"]
         limited = limit_command(limits)
+        init = init_command(self.label, self.inner)
         if self.lease is not None:
-            command = [*as_user(self.lease.uid), *limited, *bwrap, *self.inner]
+            command = [*as_user(self.lease.uid), *limited, *bwrap, *init]
         else:
-            command = [*bwrap, *limited, *self.inner]
+            command = [*bwrap, *limited, *init]
         try:
             self.child = subprocess.Popen(
                 command,
@@ -175,7 +185,7 @@ class Cage:
         return sources
 
     def send_options(self, job: SandboxJob, sources: Sequence[Path]) -> None:
-        """Tell bwrap what to set up; it does so, and stops at the gate.
+        """Tell bwrap what to set up; it does so, and its init process waits for `open_gate`.
 
         Raises:
             OSError: It is gone, or they are too long.
@@ -235,8 +245,10 @@ class Cage:
             self._writable.append((os.open(f"{root}{mount.target}", flags), mount.source))
 
     def open_gate(self) -> None:
-        """Let the program start."""
-        os.write(self._gate, b"1")
+        """Let the program start: the init process has waited for a line. Nothing else was written yet."""
+        assert self.child is not None
+        assert self.child.stdin is not None
+        os.write(self.child.stdin.fileno(), b"\n")
 
     def kill(self) -> None:
         """See `Containment`."""
@@ -285,10 +297,10 @@ class Cage:
         for directory, _ in self._writable:
             os.close(directory)
         self._writable.clear()
-        for descriptor in (self._init, self._options, self._status, self._gate):
+        for descriptor in (self._init, self._options, self._status):
             if descriptor >= 0:
                 os.close(descriptor)
-        self._init = self._options = self._status = self._gate = -1
+        self._init = self._options = self._status = -1
         if self.label:
             remove_tree(self.ground.copies / self.label)
         try:

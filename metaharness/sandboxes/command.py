@@ -16,9 +16,11 @@ STAGED = "/.staged"  # inside: what writable mounts are filled from
 _RESERVED = ("/proc", "/dev", "/usr", "/etc", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", STAGED)
 _SYSTEM_LINKS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-# The first process inside. It fills writable mounts (pairs of source and target, ended by "--"), runs the program,
-# waits for it, and buries what the program orphans. It says nothing on standard error about how the program ended.
-_INIT = """unset PWD OLDPWD SHLVL; exec 3>&2 2>/dev/null
+# The first process inside. It waits for one line on standard input, and ends if there will be none: its owner is dead.
+# It fills writable mounts (pairs of source and target, ended by "--"), runs the program, waits for it, and buries what
+# the program orphans. It says nothing on standard error about how the program ended.
+_INIT = """read -r metaharness_go || exit 125
+unset metaharness_go PWD OLDPWD SHLVL; exec 3>&2 2>/dev/null
 while [ "$1" != -- ]; do /bin/cp -a "$1/." "$2" 2>&3 || exit 125; shift 2; done
 shift; (exec "$@" 2>&3 3>&-); exit $?"""
 _UNSET = ("PWD", "OLDPWD", "SHLVL")  # bwrap or shells set them
@@ -41,11 +43,10 @@ class Layout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Descriptors:
-    """Inherited descriptors: the filter (or None), where bwrap reports, and what it waits for before it goes on."""
+    """Inherited descriptors: the filter (or None), and where bwrap reports."""
 
     seccomp: int | None
     status: int
-    gate: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +132,7 @@ def bwrap_options(job: SandboxJob, layout: Layout, descriptors: Descriptors, sou
         else:
             options += ["--ro-bind", str(source), mount.target]
     options += ["--remount-ro", "/", "--chdir", job.cwd]
-    options += ["--json-status-fd", str(descriptors.status), "--block-fd", str(descriptors.gate)]
+    options += ["--json-status-fd", str(descriptors.status)]
     if descriptors.seccomp is not None:
         options += ["--seccomp", str(descriptors.seccomp)]
     for name, value in job.env.items():
@@ -140,13 +141,18 @@ def bwrap_options(job: SandboxJob, layout: Layout, descriptors: Descriptors, sou
 
 
 def inner_command(job: SandboxJob, layout: Layout) -> list[str]:
-    """Return what bwrap runs: the init process, which fills mounts and runs the program in its exact environment."""
+    """Return what follows the name of the init process: what it fills, and the program in its exact environment."""
     fill = [(f"{STAGED}/{number}", mount.target) for number, mount in enumerate(job.mounts) if mount.writable]
     program = [layout.python.executable if job.argv[0] == "python" else job.argv[0], *job.argv[1:]]
     restored = [f"{name}={job.env[name]}" for name in _UNSET if name in job.env]
     if restored:
         program = ["/usr/bin/env", *restored, *program]
-    return ["/bin/sh", "-c", _INIT, "init", *(part for pair in fill for part in pair), "--", *program]
+    return [*(part for pair in fill for part in pair), "--", *program]
+
+
+def init_command(label: str, inner: Sequence[str]) -> list[str]:
+    """Return what bwrap runs: the init process, which has the sandbox's label as its name."""
+    return ["/bin/sh", "-c", _INIT, label, *inner]
 
 
 def limit_command(limits: ProcessLimits) -> list[str]:

@@ -17,7 +17,7 @@ from metaharness.errors import SandboxUnavailable
 from metaharness.job import SandboxJob
 from metaharness.sandboxes.cage import Cage, Ground
 from metaharness.sandboxes.command import inner_command
-from metaharness.sandboxes.process import PipedProcess, to_its_end
+from metaharness.sandboxes.process import PipedProcess, in_thread
 from metaharness.sandboxes.watchdog import watch_memory
 
 _SETUP_TIMEOUT_S = 30.0
@@ -64,7 +64,7 @@ class Spare:
         try:
             cage.acquire()
             cage.spawn()
-            await asyncio.to_thread(cage.enclose_child)
+            await in_thread(self._ground.threads, cage.enclose_child)
             self._ready = cage
             await asyncio.sleep(_SPARE_TIMEOUT_S)
         except (SandboxUnavailable, OSError) as error:
@@ -87,12 +87,12 @@ async def launch(ground: Ground, job: SandboxJob, spare: Spare) -> PipedProcess:
     try:
         if ready is None:
             cage.acquire()
-        sources = await to_its_end(asyncio.to_thread(cage.share_mounts, job)) if job.mounts else []
+        sources = await in_thread(ground.threads, lambda: cage.share_mounts(job)) if job.mounts else []
         if ready is None:
             cage.spawn()
         cage.send_options(job, sources)
         assert cage.child is not None
-        process = PipedProcess(cage.child, cage, job.limits)
+        process = PipedProcess(cage.child, cage, job.limits, ground.threads)
     except OSError as error:
         cage.abandon()
         raise SandboxUnavailable(f"a sandbox could not be started: {error}") from error
@@ -131,12 +131,12 @@ async def _set_up(cage: Cage, job: SandboxJob, process: PipedProcess, *, enclose
     else:
         # Its init process may be made before the move has ended, and is then moved by itself; but it is the first move
         # that costs time, which passes while bwrap is busy.
-        _, has_init = await asyncio.gather(to_its_end(asyncio.to_thread(cage.enclose_child)), cage.find_init())
+        _, has_init = await asyncio.gather(in_thread(cage.ground.threads, cage.enclose_child), cage.find_init())
     if not has_init or not cage.hold_init():
         await process.wait()  # raises with what bwrap said
         raise SandboxUnavailable("bubblewrap ended before its sandbox was set up")
     if not enclosed:
-        await to_its_end(asyncio.to_thread(cage.enclose_init))
+        await in_thread(cage.ground.threads, cage.enclose_init)
     await cage.open_writable(job)
     cage.open_gate()
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -62,11 +63,19 @@ class PipedProcess:
         child: Started with pipes for all three streams.
         containment: Holds it; from here on it is ended and finished by this object alone.
         limits: For wall clock and output.
+        threads: Where the containment finishes; the event loop's own by default.
     """
 
-    def __init__(self, child: subprocess.Popen[bytes], containment: Containment, limits: Limits) -> None:
+    def __init__(
+        self,
+        child: subprocess.Popen[bytes],
+        containment: Containment,
+        limits: Limits,
+        threads: Executor | None = None,
+    ) -> None:
         self._child = child
         self._containment = containment
+        self._threads = threads
         self._output = OutputPipe()
         self._errors = CappedPipe(limits.output_kb * 1024)
         self._input = InputPipe()
@@ -129,7 +138,9 @@ class PipedProcess:
             for watcher in self._watchers:
                 watcher.cancel()
             finishing = True
-            ending = await asyncio.to_thread(self._containment.finish, returncode, killed=bool(self._reason))
+            ending = await asyncio.get_running_loop().run_in_executor(
+                self._threads, lambda: self._containment.finish(returncode, killed=bool(self._reason))
+            )
         except asyncio.CancelledError:
             # The event loop is being closed, and nothing may outlive it. It waits for a thread that is finishing.
             if not finishing:
@@ -181,13 +192,13 @@ class PipedProcess:
                     stream.close()
 
 
-async def to_its_end(work: Coroutine[Any, Any, _Result]) -> _Result:
-    """Await something that must not be left half done: a cancellation is passed on when it has ended."""
-    task = asyncio.ensure_future(work)
+async def in_thread(threads: Executor | None, work: Callable[[], _Result]) -> _Result:
+    """Run something in a thread to its end: a cancellation is passed on only then."""
+    future = asyncio.get_running_loop().run_in_executor(threads, work)
     try:
-        return await asyncio.shield(task)
+        return await asyncio.shield(future)
     except asyncio.CancelledError:
-        await asyncio.wait([task])
+        await asyncio.wait([future])
         raise
 
 

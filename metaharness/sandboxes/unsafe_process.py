@@ -29,7 +29,7 @@ from metaharness.job import EngineReport, Limits, SandboxExit, SandboxJob
 from metaharness.sandboxes.cache import remove_tree
 from metaharness.sandboxes.command import ProcessLimits, check_job, process_limits
 from metaharness.sandboxes.labels import Owner, is_leftover
-from metaharness.sandboxes.process import Ending, PipedProcess, to_its_end
+from metaharness.sandboxes.process import Ending, PipedProcess, in_thread
 from metaharness.sandboxes.staging import base_python
 
 _logger = logging.getLogger("metaharness.sandboxes")
@@ -104,7 +104,7 @@ class UnsafeProcessEngine:
             _logger.warning(_WARNING)
         root = self._root() / next(self._labels)
         try:
-            places = await to_its_end(asyncio.to_thread(_lay_out, root, job))
+            places = await in_thread(None, lambda: _lay_out(root, job))
             child = _start(job, places, root)
         except (OSError, shutil.Error) as error:
             remove_tree(root)
