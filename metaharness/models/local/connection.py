@@ -116,7 +116,6 @@ def _start(directory: Path, settings: LocalSettings, model: Path) -> None:
         "workers": settings.workers,
         "slots": settings.slots,
         "context_tokens": settings.context_tokens,
-        "deterministic": settings.deterministic,
         "idle_s": settings.idle_s,
     }
     (directory / "server.json").unlink(missing_ok=True)
@@ -158,6 +157,8 @@ def _await_ready(directory: Path, settings: LocalSettings) -> dict[str, Any] | N
 
 def _start_error(directory: Path, reason: str) -> ModelUnavailable:
     log = directory / "server.log"
-    lines = [line.strip() for line in log.read_text("utf-8", "replace").splitlines() if line.strip()]
+    text = log.read_text("utf-8", "replace")
+    # Without the frames of a traceback, which are indented.
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith((" ", "Traceback"))]
     tail = " | ".join(lines[-_LOG_LINES:]) or "its log is empty"
     return ModelUnavailable(f"the local model's server did not start ({reason}): {tail} (log: {log})")

@@ -87,9 +87,9 @@ def served_file(name: str, *, verify: bool = False) -> Path:
     model = model_named(name)
     source = find_weights(name)
     target = cache_directory() / f"{name}-q8_0-{model.served_sha256[:16]}.gguf"
-    if _is_served(target, model, verify=verify):
-        return target
     try:
+        if _is_served(target, model, verify=verify):
+            return target
         target.parent.mkdir(parents=True, exist_ok=True)
         with Lock.waiting(target.with_suffix(".lock"), wait_s=_WAIT_FOR_OTHER_S):
             if _is_served(target, model, verify=True):

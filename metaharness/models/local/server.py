@@ -32,6 +32,8 @@ from metaharness.models.local.locks import Lock, is_held
 _LOCK_WAIT_S = 10.0
 _POLL_S = 1.0
 _LOG_ERRORS = 1
+MOST_AT_ONCE = 32
+"""Tokens of one prompt that are computed together; fewer than 64, see `_parameters`."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -39,8 +41,8 @@ def main(arguments: Sequence[str]) -> int:
     (directory,) = map(Path, arguments)
     os.umask(0o077)
     setup = json.loads((directory / "setup.json").read_text())
-    # Taken before the fork, so that whoever started us finds it held as soon as we return.
-    lock = Lock.waiting(directory / "server.lock", wait_s=_LOCK_WAIT_S)
+    # Taken before the fork, so that whoever started us finds it held as soon as we return; never released.
+    Lock.waiting(directory / "server.lock", wait_s=_LOCK_WAIT_S)
     if os.fork():
         return 0
     os.setsid()
@@ -62,8 +64,7 @@ def main(arguments: Sequence[str]) -> int:
         _clear(directory)
     sys.stdout.flush()
     sys.stderr.flush()
-    lock.release()
-    # The threads of the workers are not waited for: there is nobody left to answer.
+    # The threads of the workers are not waited for: there is nobody left to answer. The lock goes with the process.
     os._exit(status)
 
 
@@ -89,17 +90,20 @@ def _parameters(xllamacpp: Any, socket: Path, setup: dict[str, Any]) -> Any:
     parameters.n_gpu_layers = 0
     parameters.fit_params = False
     parameters.kv_unified = False
-    # States restored from this second cache gave other probabilities than computed ones.
+    # A second cache, of prompts that were pushed out of their slot; clients that name a slot never come to it.
     parameters.cache_ram_mib = 0
     parameters.cache_idle_slots = False
     parameters.ctx_shift = False
     parameters.endpoint_slots = False
     parameters.ui = False
     parameters.verbosity = _LOG_ERRORS
-    if setup["deterministic"]:
-        parameters.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
-        parameters.cache_type_k = xllamacpp.ggml_type.GGML_TYPE_F32
-        parameters.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
+    # One way of computing attention for one token and for many, so that a reply does not depend on what is cached or
+    # computed at the same time: row by row. Without flash attention, single tokens take another way than several; with
+    # it, 64 and more at once do.
+    parameters.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_ENABLED
+    parameters.cache_type_k = xllamacpp.ggml_type.GGML_TYPE_F16
+    parameters.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F16
+    parameters.n_ubatch = MOST_AT_ONCE
     return parameters
 
 

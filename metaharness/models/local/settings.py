@@ -23,7 +23,7 @@ _LONGEST_DIRECTORY = 90
 
 
 def default_workers() -> int:
-    """Return one worker for each core that this process may use, at most 4 (each takes about 0.5 GB)."""
+    """Return one worker for each core that this process may use, at most 4 (each takes about 0.4 GB)."""
     return max(1, min(_MOST_WORKERS, len(os.sched_getaffinity(0))))
 
 
@@ -37,17 +37,14 @@ class LocalSettings:
     Attributes:
         workers: Copies of the model that compute at the same time, one thread each.
         slots: Prompts that each worker keeps in its cache, and calls that it takes at the same time.
-        context_tokens: Most tokens of prompt and reply together. Each slot takes 46 kB a token (smollm2-135m).
-        deterministic: Flash attention off and a 32-bit cache: replies do not depend on what else is being computed.
-            About 15% slower.
+        context_tokens: Most tokens of prompt and reply together. Each slot takes 23 kB a token (smollm2-135m).
         idle_s: Seconds without a client after which the server ends.
         start_s: Seconds that the server may take to start.
     """
 
     workers: int = field(default_factory=default_workers)
     slots: int = 4
-    context_tokens: int = 2048
-    deterministic: bool = True
+    context_tokens: int = 4096
     idle_s: float = 300.0
     start_s: float = 120.0
 
@@ -61,13 +58,8 @@ class LocalSettings:
         return {"workers": self.workers, "slots": self.slots}
 
     def identity(self) -> dict[str, Any]:
-        """Return what may change a reply. The layout is no part of it in deterministic mode."""
-        return {
-            "threads": 1,
-            "context_tokens": self.context_tokens,
-            "deterministic": self.deterministic,
-            **({} if self.deterministic else self.layout()),
-        }
+        """Return what may change a reply; the layout does not."""
+        return {"threads": 1, "mode": "deterministic", "context_tokens": self.context_tokens}
 
 
 def server_directory(identity: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> Path:
