@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,9 +40,9 @@ class Owner:
         return cls(pid_namespace=_pid_namespace(), pid=pid, start_ticks=_start_ticks(pid) or 0)
 
     def labels(self) -> Iterator[str]:
-        """Yield endless distinct labels; several iterators of one process must not share a directory."""
+        """Return endless distinct labels; those of two calls differ too, because each begins at a random number."""
         stem = f"{PREFIX}{self.pid_namespace}-{self.pid}-{self.start_ticks}"
-        return (f"{stem}-{number}" for number in itertools.count())
+        return (f"{stem}-{number}" for number in itertools.count(secrets.randbits(48)))
 
     def is_dead(self) -> bool:
         """Return whether the owner is certainly gone; False when it belongs to another pid namespace."""
