@@ -18,7 +18,7 @@ from metaharness.source import SourceTree
 
 NAME = "move_constant"
 _NUMBER = r"-?\d+(?:\.\d+)?"
-_RANGE = re.compile(rf"#\s*range:\s*({_NUMBER})\s*\.\.\s*({_NUMBER})\s*(,\s*log)?")
+_RANGE = re.compile(rf"\brange:\s*({_NUMBER})\s*\.\.\s*({_NUMBER})\s*(,\s*log)?")
 _WIDE = 6
 """Ratio of the bounds from which a positive whole number is also doubled and halved."""
 

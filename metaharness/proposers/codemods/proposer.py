@@ -106,14 +106,17 @@ class Codemods:
 def _drawn(material: Material, dice: random.Random) -> Iterator[Move]:
     """Yield all moves: an operator is drawn by its success, then one of its moves likewise, without replacement."""
     evidence = material.evidence
-    left = {name: moves for name, operator in OPERATORS.items() if (moves := list(operator.moves(material)))}
-    while left:
-        name = max(left, key=lambda name: _draw_operator(name, evidence, dice))
-        draws = [move.weight * _draw_move(move, evidence, dice) for move in left[name]]
-        place = max(range(len(draws)), key=draws.__getitem__)
-        yield left[name].pop(place)
+    names = list(OPERATORS)
+    left: dict[str, list[Move]] = {}
+    while names:
+        name = max(names, key=lambda name: _draw_operator(name, evidence, dice))
+        if name not in left:
+            left[name] = OPERATORS[name].moves(material)
         if not left[name]:
-            del left[name]
+            names.remove(name)
+            continue
+        draws = [move.weight * _draw_move(move, evidence, dice) for move in left[name]]
+        yield left[name].pop(max(range(len(draws)), key=draws.__getitem__))
 
 
 def _draw_operator(name: str, evidence: Evidence, dice: random.Random) -> float:
