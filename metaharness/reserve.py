@@ -14,11 +14,11 @@ from metaharness.task import Split
 
 RACE_TASKS_WITHOUT_CAP = 24
 """Val tasks a finalist in the race, when no cap on rollouts says how much a share of it is."""
-CONTROL_TASKS = 24
+CONTROL_TASKS = 16
 """Val tasks for each bundled harness, on average, when the best of them is chosen."""
 COST_MARGIN = 1.3
 """How much dearer than the mean so far a rollout of the end is taken to be."""
-TIME_MARGIN = 1.2
+TIME_MARGIN = 1.15
 """The same for seconds."""
 
 
@@ -50,9 +50,9 @@ class EndPlan:
             cost_usd=mean.cost_usd * self.total * COST_MARGIN,
         )
 
-    def seconds(self, mean_seconds: float, concurrency: int) -> float:
-        """Return the wall-clock seconds to set aside, given the mean seconds of a rollout so far."""
-        return self.total * mean_seconds / concurrency * TIME_MARGIN
+    def seconds(self, rollout_s: float, concurrency: int) -> float:
+        """Return the wall-clock seconds to set aside, given the seconds that a rollout takes."""
+        return self.total * rollout_s / concurrency * TIME_MARGIN
 
 
 def plan_end(spec: CampaignSpec, environments: Mapping[str, Environment], bundled: int) -> EndPlan:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import statistics
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -34,8 +36,10 @@ ROWS_TO_BE_BROKEN = 3
 """Rollouts which must all have failed before a candidate is called broken."""
 SHOWN_PROPOSALS = 5
 FRONTIER_SIZE = 5
-FIRST_GUESS_SECONDS = 1.0
-"""Seconds of a rollout before any was measured."""
+FIRST_GUESS_SECONDS = 0.3
+"""Seconds of a rollout before enough were measured; the first ones may wait for a model to start."""
+PACE_WINDOW = 60
+"""Latest rollouts whose median seconds tell the pace; a third of them are enough to believe it."""
 
 
 class Search:
@@ -58,7 +62,8 @@ class Search:
         self._reserved: Reservation | None = None
         self._squeezed = False
         self._failures = 0
-        self._usage, self._seconds, self._rollouts = Usage(), 0.0, 0
+        self._usage, self._rollouts = Usage(), 0
+        self._seconds: deque[float] = deque(maxlen=PACE_WINDOW)
         self._stopping: str | None = None
         self._leaders: tuple[str, ...] = ()
 
@@ -200,7 +205,7 @@ class Search:
     def _measure(self, record: RolloutRecord) -> None:
         """Learn what a rollout costs, and set aside for the end accordingly."""
         self._usage += record.usage
-        self._seconds += record.seconds
+        self._seconds.append(record.seconds)
         self._rollouts += 1
         mean = Usage(
             input_tokens=self._usage.input_tokens // self._rollouts,
@@ -235,8 +240,9 @@ class Search:
         )
 
     def _end_seconds(self) -> float:
-        mean_seconds = self._seconds / self._rollouts if self._rollouts else FIRST_GUESS_SECONDS
-        return self._end.seconds(mean_seconds, self._parts.spec.concurrency)
+        known = len(self._seconds) >= PACE_WINDOW // 3
+        pace_s = statistics.median(self._seconds) if known else FIRST_GUESS_SECONDS
+        return self._end.seconds(pace_s, self._parts.spec.concurrency)
 
     def _note(self, identifier: str) -> None:
         """Write the scorecard of a candidate for proposers; git notes follow when the search has ended."""

@@ -50,11 +50,12 @@ def print_verdict(console: Console, summary: dict[str, Any]) -> None:
 
 def next_commands(campaign: str, winner: str) -> list[str]:
     """Return the commands that a reader may want now."""
+    differs = [f"metaharness diff {campaign}/c0000 {campaign}/{winner}"] if winner != "c0000" else []
     return [
         f"metaharness ls {campaign}",
         f"metaharness show {campaign}/{winner}",
         f"metaharness lineage {campaign}",
-        f"metaharness diff {campaign}/c0000 {campaign}/{winner}",
+        *differs,
         f"metaharness trace {campaign}/{winner}",
         f"metaharness export {campaign}/{winner} --as directory --to ./winner",
     ]
