@@ -130,6 +130,23 @@ def test_success_is_counted_by_operator_and_mechanism(campaign: Campaign) -> Non
     assert gather(campaign.history.root, seed, "somebody").operators == {}
 
 
+def test_steps_that_paid_and_donors_that_lag_are_known(campaign: Campaign) -> None:
+    seed = campaign.add(TREES["direct"], val=0.1)
+    scored = campaign.add(TREES["label_scoring"], seed, mechanism="graft ask from label_scoring", val=0.3, target="ask")
+    worse = campaign.add(TREES["vote"], scored, mechanism="combine a and b", val=0.2, target=["select_examples", "ask"])
+    found = gather(campaign.history.root, scored, "codemods")
+    assert found.settled == {"ask"}
+    assert found.behind == {seed, worse}
+    last = gather(campaign.history.root, worse, "codemods")
+    assert last.settled == {"ask"}
+    assert last.behind == {seed}
+    moves = {
+        move.mechanism: move.weight
+        for move in OPERATORS["graft"].moves(material("few_shot", "vote", "neighbour_vote", evidence=found))
+    }
+    assert moves["graft ask from vote"] < moves["graft select_examples from neighbour_vote"]
+
+
 def test_failures_are_told_apart(campaign: Campaign) -> None:
     seed = campaign.add(TREES["direct"])
     campaign.rollout(seed, "a" * 64, 1.0)
@@ -141,6 +158,7 @@ def test_failures_are_told_apart(campaign: Campaign) -> None:
     assert found.wrong == ("b" * 64, "c" * 64, "d" * 64)
     assert found.malformed == ("c" * 64,)
     assert found.crashed == ("d" * 64,)
+    assert found.unusable == ("c" * 64, "d" * 64)
     assert found.share(found.wrong) == 0.75
 
 
@@ -194,7 +212,9 @@ def test_every_failure_that_steers_is_evidence() -> None:
     for operator in OPERATORS.values():
         assert isinstance(getattr(Evidence(), operator.aims), tuple)
     steered = OPERATORS["wrap_retry"]
-    assert steered.promise(Evidence(rollouts=4, malformed=("a", "b"))) > steered.promise(Evidence(rollouts=4))
+    usual = steered.promise(Evidence(rollouts=4))
+    assert steered.promise(Evidence(rollouts=4, malformed=("a", "b"))) > usual
+    assert steered.promise(Evidence(rollouts=4, crashed=("a",))) > usual
 
 
 def test_scoring_and_schemas_weigh_more_where_answers_have_the_wrong_form() -> None:

@@ -58,7 +58,14 @@ class Campaign:
         self._work.mkdir()
         self._proposals = 0
 
-    def add(self, tree: SourceTree, *parents: str, mechanism: str = "", val: float | None = None) -> str:
+    def add(
+        self,
+        tree: SourceTree,
+        *parents: str,
+        mechanism: str = "",
+        val: float | None = None,
+        target: str | list[str] = "",
+    ) -> str:
         identifier = f"c{len(self.trees):04d}"
         candidate = Candidate(
             id=identifier,
@@ -68,7 +75,7 @@ class Campaign:
             commit="0" * 40,
             proposer="codemods" if parents else "seed",
             name=tree.config.name,
-            manifest=Manifest(hypothesis="It helps.", mechanism=mechanism),
+            manifest=Manifest(hypothesis="It helps.", mechanism=mechanism, extra={"target": target}),
         )
         self.history.add_candidate(candidate, tree, (parents[0], self.trees[parents[0]]) if parents else None)
         self.trees[identifier], self.candidates[identifier] = tree, candidate

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from metaharness.runtime.history import (
     candidate_ids,
+    read_manifest,
     read_proposals,
     read_rollouts,
     read_scorecard,
@@ -49,6 +50,8 @@ class Evidence:
         wrong: Digests of its practice tasks without the full reward on any attempt.
         malformed: Digests of those whose answer had the wrong form.
         crashed: Digests of those on which it ended in an error.
+        settled: Steps of the base that were changed on its way from a seed, and did better for it.
+        behind: Candidates that do worse than the base.
     """
 
     operators: Mapping[str, Tally] = field(default_factory=dict)
@@ -57,6 +60,13 @@ class Evidence:
     wrong: tuple[str, ...] = ()
     malformed: tuple[str, ...] = ()
     crashed: tuple[str, ...] = ()
+    settled: frozenset[str] = frozenset()
+    behind: frozenset[str] = frozenset()
+
+    @property
+    def unusable(self) -> tuple[str, ...]:
+        """Practice tasks on which there was no answer that could be right: of the wrong form, or none at all."""
+        return tuple(dict.fromkeys((*self.malformed, *self.crashed)))
 
     def share(self, tasks: tuple[str, ...]) -> float:
         """Return the share of the base's practice rollouts that these tasks are, in [0, 1]."""
@@ -94,7 +104,30 @@ def gather(history: Path, base: str, proposer: str) -> Evidence:
             for table, key in ((operators, mechanism.partition(" ")[0]), (mechanisms, mechanism)):
                 before = table.get(key, Tally())
                 table[key] = Tally(wins=before.wins + won, losses=before.losses + (not won))
-    return Evidence(operators=operators, mechanisms=mechanisms, **_failures(history, base, known))
+    behind = frozenset(other for other in known if _did_better(card(base), card(other)))
+    settled = _settled(history, base, known, card)
+    return Evidence(
+        operators=operators,
+        mechanisms=mechanisms,
+        settled=settled,
+        behind=behind,
+        **_failures(history, base, known),
+    )
+
+
+def _settled(
+    history: Path, base: str, known: frozenset[str], card: Callable[[str], Mapping[str, Any]]
+) -> frozenset[str]:
+    """Follow the first parents from the base to a seed."""
+    parent_of = {row["candidate"]: row["parents"][0] for row in read_proposals(history) if row["verdict"] == "accepted"}
+    found: set[str] = set()
+    current = base
+    while current in known and current in parent_of:
+        if _did_better(card(current), card(parent_of[current])):
+            target = (read_manifest(history, current).get("extra") or {}).get("target", ())
+            found.update([target] if isinstance(target, str) else target)
+        current = parent_of.pop(current)
+    return frozenset(found)
 
 
 def _did_better(child: Mapping[str, Any], parent: Mapping[str, Any]) -> bool | None:

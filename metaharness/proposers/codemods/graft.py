@@ -12,6 +12,10 @@ from metaharness.source import SourceTree
 NAME = "graft"
 WRAPPED = ("_once", "_unchecked")
 """Endings of the names that `wrap_vote` and `wrap_retry` give to what they wrap: still the same step."""
+SETTLED = 0.4
+"""Weight of replacing a step that has been changed with success: others have more to gain."""
+BEHIND = 0.4
+"""Weight of a donor that does worse than the base."""
 
 
 def moves(material: Material) -> list[Move]:
@@ -64,19 +68,23 @@ def _move(material: Material, path: str, donor: Source, other: StepModule, targe
         mechanism=f"{NAME} {target} from {donor.name}",
         hypothesis=f"`{target}` as {donor.name} does it may work better here: {_summary(other, source)}",
         apply=apply,
-        weight=_weight(material, other, source),
+        weight=_weight(material, donor, other, target, source),
         donor=donor.candidate,
         details={"donor": donor.name, "target": target, "path": path},
     )
 
 
-def _weight(material: Material, other: StepModule, source: str) -> float:
-    """Steps that constrain or score answers are likelier where answers have the wrong form."""
+def _weight(material: Material, donor: Source, other: StepModule, target: str, source: str) -> float:
+    """Weigh a graft by how the base fails, and by what is known of the step and of the donor."""
+    evidence = material.evidence
+    weight = SETTLED if target in evidence.settled else 1.0
+    if donor.candidate in evidence.behind:
+        weight *= BEHIND
     code = "\n".join(other.plain[name] for name in other.closure([source]))
-    constrains = "schema=" in code or ".choose(" in code
-    if not constrains:
-        return 1.0
-    return 1.0 + 2.0 * material.evidence.share(material.evidence.malformed)
+    if "schema=" in code or ".choose(" in code:
+        # It cannot answer in the wrong form.
+        weight *= 1.0 + 2.0 * evidence.share(evidence.unusable)
+    return weight
 
 
 def _summary(module: StepModule, name: str) -> str:

@@ -35,7 +35,7 @@ OPERATORS: Mapping[str, Operator] = {
     move_constant.NAME: Operator(moves=move_constant.moves, weight=0.7),
     rewrite_prompt.NAME: Operator(moves=rewrite_prompt.moves, weight=0.6),
     wrap_vote.NAME: Operator(moves=wrap_vote.moves, weight=0.4),
-    wrap_retry.NAME: Operator(moves=wrap_retry.moves, weight=0.3, aims="malformed", steered=0.7),
+    wrap_retry.NAME: Operator(moves=wrap_retry.moves, weight=0.3, aims="unusable", steered=0.7),
     graft.NAME: Operator(moves=graft.moves, weight=0.9, steered=0.6),
     combine.NAME: Operator(moves=combine.moves, weight=1.2),
 }

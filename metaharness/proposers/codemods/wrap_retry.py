@@ -74,11 +74,10 @@ def _move(material: Material, path: str, site: Site, given: list[str]) -> Move:
         )
         return material.changed(path, module, f"`{ASK}`, retry", "when the answer cannot be read")
 
-    share = material.evidence.share(material.evidence.malformed)
+    share = material.evidence.share(material.evidence.unusable)
     return Move(
         mechanism=f"{NAME} {ASK}",
         hypothesis="Answers that cannot be read may come right when the model is told what is wrong with them.",
         apply=apply,
-        weight=1.0,
-        details={"target": ASK, "path": path, "malformed_share": round(share, 3)},
+        details={"target": ASK, "path": path, "unusable_share": round(share, 3)},
     )
