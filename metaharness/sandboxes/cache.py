@@ -117,11 +117,14 @@ class Cache:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a directory tree of ours, if it is there."""
-    if path.is_symlink() or path.is_file():
-        path.unlink()
-    elif path.exists():
-        shutil.rmtree(path)
+    """Remove a directory tree of ours, if it is there; another process may be removing it as well."""
+    try:
+        if path.is_symlink() or path.is_file():
+            path.unlink()
+        else:
+            shutil.rmtree(path)
+    except FileNotFoundError:
+        return
 
 
 def can_execute(cache: Cache, program: Path) -> str:

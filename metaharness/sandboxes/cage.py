@@ -6,6 +6,7 @@ The order of the steps is `launching.launch`'s.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import json
 import os
@@ -159,7 +160,8 @@ class Cage:
     def enclose_child(self) -> None:
         """Put bwrap into the control group; takes milliseconds, see `Cgroup.add`."""
         if self.group is not None and self.child is not None:
-            self.group.add(self.child.pid)
+            with contextlib.suppress(ProcessLookupError):  # it has ended, and has said why
+                self.group.add(self.child.pid)
 
     def share_mounts(self, job: SandboxJob) -> list[Path]:
         """Make all mounts readable for the sandbox's user; returns their sources in the job's order.
@@ -188,14 +190,15 @@ class Cage:
         """Tell bwrap what to set up; it does so, and its init process waits for `open_gate`.
 
         Raises:
-            OSError: It is gone, or they are too long.
+            OSError: The options are too long.
         """
         assert self._descriptors is not None
         options = bwrap_options(job, self.ground.layout, self._descriptors, sources)
         content = b"".join(os.fsencode(option) + b"\0" for option in options)
         if len(content) > _PIPE_BYTES:
             fcntl.fcntl(self._options, fcntl.F_SETPIPE_SZ, len(content))
-        os.write(self._options, content)
+        with contextlib.suppress(BrokenPipeError):  # it has ended, and has said why: `find_init` and `finish` tell
+            os.write(self._options, content)
         os.close(self._options)
         self._options = -1
 

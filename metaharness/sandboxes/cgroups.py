@@ -101,7 +101,6 @@ class Cgroup:
             wanted = [
                 ("memory", "memory.max", memory),
                 ("memory", "memory.swap.max", 0),
-                ("memory", "memory.oom.group", 1),
                 ("pids", "pids.max", processes),
                 ("cpu", "cpu.max", f"{quota} {_CPU_PERIOD_US}"),
             ]
@@ -227,8 +226,10 @@ def _find_v2(mount: Path, own: str, label: str) -> Cgroups:
         if not reason:
             return found
         reasons.append(reason)
-    why = "; ".join(dict.fromkeys(reasons)) or "the memory controller is not delegated"
-    return Cgroups(version=0, parents={}, missing=dict.fromkeys(CONTROLLERS, f"no usable control group ({why})"))
+    why = f"no usable control group ({'; '.join(dict.fromkeys(reasons)) or 'the memory controller is not delegated'})"
+    if os.geteuid() != 0:
+        why += "; under systemd a user gets one by starting with: systemd-run --user --scope"
+    return Cgroups(version=0, parents={}, missing=dict.fromkeys(CONTROLLERS, why))
 
 
 def _try(cgroups: Cgroups, label: str) -> str:

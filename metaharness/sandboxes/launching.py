@@ -43,19 +43,19 @@ class Spare:
         if self._keeper is None or self._keeper.done():
             self._keeper = asyncio.get_running_loop().create_task(self._keep(_cage_for(self._ground, job)))
 
-    async def take(self, job: SandboxJob) -> Cage | None:
-        """Return the spare if it fits the job, else give it up and return None."""
+    def take(self, job: SandboxJob) -> Cage | None:
+        """Return the spare if it fits the job; else it is given up, and the next one will fit a job like this."""
         cage, self._ready = self._ready, None
-        if cage is None or cage.child is None:
+        if cage is None or cage.child is None or self._keeper is None:
             return None
-        fits = (cage.limits, cage.inner) == (job.limits, tuple(inner_command(job, self._ground.layout)))
-        if fits and cage.child.poll() is None:
-            self._taken = cage
-        await self.give_up()
+        if (cage.limits, cage.inner) == (job.limits, tuple(inner_command(job, self._ground.layout))):
+            self._taken = cage if cage.child.poll() is None else None
+        self._keeper.cancel()
         return self._taken if self._taken is cage else None
 
     async def give_up(self) -> None:
         """End it, if there is one."""
+        self._ready = None
         if self._keeper is not None and not self._keeper.done():
             self._keeper.cancel()
             await asyncio.wait([self._keeper])
@@ -74,6 +74,7 @@ class Spare:
             if self._taken is not cage:
                 self._ready = None
                 cage.abandon()
+            self._taken = None
 
 
 async def launch(ground: Ground, job: SandboxJob, spare: Spare) -> PipedProcess:
@@ -82,7 +83,7 @@ async def launch(ground: Ground, job: SandboxJob, spare: Spare) -> PipedProcess:
     Raises:
         SandboxUnavailable: It could not be started; nothing of it is left.
     """
-    ready = await spare.take(job)
+    ready = spare.take(job)
     cage = ready or _cage_for(ground, job)
     try:
         if ready is None:
@@ -112,27 +113,20 @@ async def launch(ground: Ground, job: SandboxJob, spare: Spare) -> PipedProcess:
     except BaseException:
         await process.kill()
         raise
-    process.watch(
-        watch_memory(
-            cage.init_pid,
-            job.limits.memory_mb << 20,
-            cage.group if cage.group is not None and "memory" in cage.group.paths else None,
-            lambda: process.end("memory"),
-        )
-    )
+    group = cage.group if cage.group is not None and "memory" in cage.group.paths else None
+    limit_bytes = job.limits.memory_mb << 20
+    process.watch(lambda: watch_memory(cage.init_pid, limit_bytes, group, lambda: process.end("memory")))
     spare.refill(job)
     return process
 
 
 async def _set_up(cage: Cage, job: SandboxJob, process: PipedProcess, *, enclosed: bool) -> None:
     """Bring the sandbox to where its program runs, within all its limits."""
-    if enclosed:
-        has_init = await cage.find_init()
-    else:
-        # Its init process may be made before the move has ended, and is then moved by itself; but it is the first move
-        # that costs time, which passes while bwrap is busy.
-        _, has_init = await asyncio.gather(in_thread(cage.ground.threads, cage.enclose_child), cage.find_init())
-    if not has_init or not cage.hold_init():
+    if not enclosed:
+        # Its init process may be made before this move has ended, and is then moved by itself below; but it is the
+        # first move that costs time, which passes while bwrap is busy.
+        await in_thread(cage.ground.threads, cage.enclose_child)
+    if not await cage.find_init() or not cage.hold_init():
         await process.wait()  # raises with what bwrap said
         raise SandboxUnavailable("bubblewrap ended before its sandbox was set up")
     if not enclosed:

@@ -81,6 +81,7 @@ class PipedProcess:
         self._input = InputPipe()
         self._attached = asyncio.Event()
         self._reason = ""
+        self._over = False
         self._cut_off = False
         self._watchers: list[asyncio.Task[None]] = []
         loop = asyncio.get_running_loop()
@@ -98,13 +99,14 @@ class PipedProcess:
         """Whether some process of the tree still held a pipe after the end: then it has outlived the sandbox."""
         return self._cut_off
 
-    def watch(self, watcher: Coroutine[Any, Any, None]) -> None:
-        """Run `watcher` until the end."""
-        self._watchers.append(asyncio.get_running_loop().create_task(watcher))
+    def watch(self, watcher: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run `watcher` until the end, unless that has come already."""
+        if not self._over:
+            self._watchers.append(asyncio.get_running_loop().create_task(watcher()))
 
     def end(self, reason: str) -> None:
         """End the tree now for `reason`, unless it is ending already."""
-        if not self._reason and not self._end.done():
+        if not self._reason and not self._over:
             self._reason = reason
             self._containment.kill()
 
@@ -131,19 +133,19 @@ class PipedProcess:
         await asyncio.wait([self._end])
 
     async def _supervise(self) -> SandboxExit:
-        finishing = False
         try:
             await self._attach()
             returncode = await _exit_of(self._child)
+            self._over = True  # from here on the containment must not be touched by others
             for watcher in self._watchers:
                 watcher.cancel()
-            finishing = True
             ending = await asyncio.get_running_loop().run_in_executor(
                 self._threads, lambda: self._containment.finish(returncode, killed=bool(self._reason))
             )
         except asyncio.CancelledError:
             # The event loop is being closed, and nothing may outlive it. It waits for a thread that is finishing.
-            if not finishing:
+            if not self._over:
+                self._over = True
                 self._containment.kill()
                 self._containment.finish(self._child.wait(), killed=True)
             raise

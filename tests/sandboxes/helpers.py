@@ -124,6 +124,14 @@ def own_processes() -> list[int]:
     return [pid for pid in labelled_processes() if _is_ours(label_of(pid)) and not _is_zombie(pid)]
 
 
+def command_line(pid: int) -> bytes:
+    """What a process was started with; nothing when it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
 def own_groups(cgroups: Cgroups) -> list[Path]:
     return [path for parent in set(cgroups.parents.values()) for path in parent.iterdir() if _is_ours(path.name)]
 

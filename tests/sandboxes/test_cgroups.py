@@ -43,7 +43,6 @@ def test_version_2_settings(tmp_path: Path) -> None:
     assert settings(group) == {
         "memory.max": "104857600",
         "memory.swap.max": "0",
-        "memory.oom.group": "1",
         "pids.max": "9",
         "cpu.max": "50000 100000",
     }
