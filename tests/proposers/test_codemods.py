@@ -188,7 +188,7 @@ async def test_answers_of_the_wrong_form_make_repair_likelier(tmp_path: Path) ->
         seed = campaign.add(TREES["direct"], val=0.1)
         for number in range(10):
             campaign.rollout(seed, f"{number:016x}{0:048x}", 0.0, feedback)
-        counts[feedback] = (await _operators(campaign, seed, 60))["wrap_retry"]
+        counts[feedback] = (await _operators(campaign, seed, 40))["wrap_retry"]
     usual, malformed = counts.values()
     assert malformed > 2 * usual
 
@@ -203,9 +203,9 @@ async def test_an_operator_that_helps_is_drawn_more_often(tmp_path: Path) -> Non
             code = TREES["direct"].text("harness.py") + f"\n# {number}\n"
             tree = TREES["direct"].replace({"harness.py": code.encode()})
             campaign.add(tree, seed, mechanism="move_constant ANSWER_TOKENS up", val=0.9 if wins else 0.1)
-        counts.append((await _operators(campaign, seed, 60))["move_constant"])
+        counts.append((await _operators(campaign, seed, 40))["move_constant"])
     assert counts[1] > 2 * counts[0]
-    assert counts[1] > 20
+    assert counts[1] > 12
 
 
 def test_every_failure_that_steers_is_evidence() -> None:

@@ -76,7 +76,7 @@ def test_chains_of_operators_stay_sound(data: st.DataObject, tmp_path_factory: p
 
 @pytest.mark.slow
 @given(data=st.data())
-@settings(_CHAIN, max_examples=80)
+@settings(_CHAIN, max_examples=30)
 def test_long_chains_of_operators_stay_sound(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
     _chain(data, tmp_path_factory.mktemp("chain"), steps=12)
 
