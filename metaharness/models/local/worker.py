@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 # While a reply is awaited, the server is asked this often whether it lives, and has as long to say so: a reply may take
 # minutes, a sign of life may not.
 _LIFE_SIGN_S = 15.0
+# Below the server's own 5 s, so that no request goes out on a connection that it is just closing.
+_KEEPALIVE_S = 2.0
 # Between texts that are tokenised in one request. Only its count matters, the order makes chance hits unlikely.
 _SEPARATOR = (2, 0, 2, 1, 0, 2)
 
@@ -40,7 +42,9 @@ class Worker:
         self._socket = socket
         self._life_sign_s = life_sign_s
         self._client = httpx2.AsyncClient(
-            transport=httpx2.AsyncHTTPTransport(uds=str(socket)),
+            transport=httpx2.AsyncHTTPTransport(
+                uds=str(socket), limits=httpx2.Limits(keepalive_expiry=_KEEPALIVE_S, max_connections=None)
+            ),
             base_url="http://localhost",
             # The caller limits the time, and the checks for life find a dead server.
             timeout=None,
