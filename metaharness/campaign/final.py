@@ -13,12 +13,15 @@ from metaharness.campaign.progress import Observer, Progress
 from metaharness.protocols import TaskRef
 from metaharness.report.scorecards import compare_records, estimate_records, summary
 from metaharness.reserve import EndPlan
-from metaharness.score import Estimate
 from metaharness.strategies.evidence import shuffled, units_of, weighted_mean
 from metaharness.strategies.race import plan_rounds, race_order, survivors
 from metaharness.task import Part, Split
 from metaharness.trajectory import RolloutStatus
 from metaharness.unit import Purpose, RolloutRecord, RolloutUnit
+
+TEST_BLOCK = 40
+"""Test tasks that one harness is run on before the next one is. A model server keeps the prefixes of one harness's
+prompts, so turns must not be short; and a budget that runs out must not leave a harness without its turn."""
 
 
 class Final:
@@ -119,19 +122,21 @@ class Final:
         self._progress.planned = sum(
             (r.tasks - before) * r.entrants for r, before in zip(rounds, [0, *(r.tasks for r in rounds)], strict=False)
         )
+        # A race of few rollouts adds to what the search has seen on val; it does not replace it.
+        evidence = (Purpose.SEARCH, Purpose.RACE) if purpose is Purpose.RACE else (purpose,)
         left = list(entrants)
         for number, stage in enumerate(rounds):
             due = pairs[: stage.tasks]
             units = [
                 unit
-                for ref, attempt in due
                 for name in left
+                for ref, attempt in due
                 for unit in units_of(name, Part.VAL, [ref], attempt=attempt)
             ]
             if not await self._run_all(units, purpose):
                 return None
             following = rounds[number + 1].entrants if number + 1 < len(rounds) else 1
-            left = survivors(left, {name: self._rewards(name, purpose) for name in left}, tasks, following)
+            left = survivors(left, {name: self._rewards(name, *evidence) for name in left}, tasks, following)
         return left
 
     def _attempts_used(self, entrants: Sequence[str]) -> dict[tuple[str, str], int]:
@@ -143,10 +148,10 @@ class Final:
                 used[key] = max(used.get(key, 0), row.unit.attempt + 1)
         return used
 
-    def _rewards(self, candidate: str, purpose: Purpose) -> dict[tuple[str, str], float]:
+    def _rewards(self, candidate: str, *purposes: Purpose) -> dict[tuple[str, str], float]:
         values: dict[tuple[str, str], list[float]] = {}
-        for row in self._parts.ledger.rollouts(candidate=candidate, part=Part.VAL, purpose=purpose):
-            if row.reward is not None:
+        for row in self._parts.ledger.rollouts(candidate=candidate, part=Part.VAL):
+            if row.reward is not None and row.purpose in purposes:
                 values.setdefault((row.unit.environment, row.unit.task), []).append(row.reward)
         return {key: sum(found) / len(found) for key, found in values.items()}
 
@@ -176,7 +181,13 @@ class Final:
             at=parts.clock(),
         )
         ids = list(dict.fromkeys(contenders.values()))
-        units = [unit for ref in shuffled(refs, 0) for name in ids for unit in units_of(name, Part.TEST, [ref])]
+        order = shuffled(refs, 0)
+        units = [
+            unit
+            for start in range(0, len(order), TEST_BLOCK)
+            for name in ids
+            for unit in units_of(name, Part.TEST, order[start : start + TEST_BLOCK])
+        ]
         self._progress.planned = len(units)
         if not await self._run_all(units, Purpose.TEST):
             return None
@@ -211,13 +222,10 @@ class Final:
         return self._conclude(reading)
 
     def _selection_mean(self, winner: str) -> float:
-        """Return the winner's val mean that it was chosen by."""
-        for purpose in (Purpose.RACE, Purpose.SEARCH):
-            rows = self._parts.ledger.rollouts(candidate=winner, part=Part.VAL, purpose=purpose)
-            if rows:
-                found: Estimate = estimate_records(rows, self._parts.weights)
-                return found.mean
-        return math.nan
+        """Return the winner's val mean over search and race, which it was chosen by."""
+        rows = self._parts.ledger.rollouts(candidate=winner, part=Part.VAL)
+        chosen_by = [row for row in rows if row.purpose in (Purpose.SEARCH, Purpose.RACE)]
+        return estimate_records(chosen_by, self._parts.weights).mean
 
     def _conclude(self, reading: dict[str, Any]) -> dict[str, Any]:
         self._parts.ledger.add_decision("final", reading)

@@ -32,6 +32,9 @@ from metaharness.unit import ProposalRecord, Purpose, RolloutRecord
 
 MAX_FAILURES_IN_A_ROW = 12
 """Infrastructure failures in a row, retries included, after which the campaign stops instead of burning on."""
+MOST_TIME_FOR_THE_END = 0.6
+"""Most of the cap on hours that is set aside. On a machine so slow that the end needs more, its reading of the test
+split stays incomplete, and says so; a search without time would find nothing to read it for."""
 ROWS_TO_BE_BROKEN = 3
 """Rollouts which must all have failed before a candidate is called broken."""
 SHOWN_PROPOSALS = 5
@@ -230,7 +233,8 @@ class Search:
             if cap is not None:
                 shares.append(left[name] / (cap - reserve) if cap > reserve else 0.0)
         if budget.caps.hours is not None:
-            total_s = budget.caps.hours * 3600 - self._end_seconds()
+            cap_s = budget.caps.hours * 3600
+            total_s = cap_s - min(self._end_seconds(), MOST_TIME_FOR_THE_END * cap_s)
             left_s = total_s - self._parts.ledger.running_seconds()
             shares.append(left_s / total_s if total_s > 0 else 0.0)
         return Room(

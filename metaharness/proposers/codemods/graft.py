@@ -35,8 +35,17 @@ def pairs(site: Site, donor: Source) -> Iterator[tuple[StepModule, str, str]]:
             for source in dict.fromkeys((target, _stem(target))):
                 if source not in other.functions or site.module.signatures[target] != other.signatures[source]:
                     continue
+                # A harness is a program around a model: no step that asks it gives way to one that does not.
+                if asks_model(site.module, target) and not asks_model(other, source):
+                    continue
                 if target != source or site.module.plain[target] != other.plain[source]:
                     yield other, target, source
+
+
+def asks_model(module: StepModule, name: str) -> bool:
+    """Return whether a function, or one that it calls in its module, asks the model."""
+    code = "\n".join(module.plain[found] for found in module.closure([name]))
+    return ".complete(" in code or ".choose(" in code
 
 
 def take_step(site: Site, target: str, donor: Source, other: StepModule, source: str) -> StepModule | None:
