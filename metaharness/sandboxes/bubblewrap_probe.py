@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from metaharness.errors import SandboxUnavailable
 from metaharness.job import EngineReport, Limits, SandboxExit, SandboxJob
-from metaharness.sandboxes.cage import Ground
+from metaharness.sandboxes.ground import Ground
 from metaharness.sandboxes.process import PipedProcess
 from metaharness.sandboxes.uids import why_no_own_uid
 

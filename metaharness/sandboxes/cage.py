@@ -12,57 +12,30 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from metaharness.errors import SandboxUnavailable
 from metaharness.job import Limits, SandboxJob
 from metaharness.sandboxes.cache import remove_tree
-from metaharness.sandboxes.cgroups import Cgroup, Cgroups
+from metaharness.sandboxes.cgroups import Cgroup
 from metaharness.sandboxes.command import (
     STAGED,
     Descriptors,
-    Layout,
     bwrap_options,
     init_command,
     limit_command,
     process_limits,
 )
 from metaharness.sandboxes.files import readable_by_others, return_tree, share_tree
+from metaharness.sandboxes.ground import Ground, as_user
+from metaharness.sandboxes.labels import end_labelled
 from metaharness.sandboxes.process import Ending
-from metaharness.sandboxes.uids import UidLease, UidPool
+from metaharness.sandboxes.uids import UidLease
 
 _LAST_SIGNAL = 64
 _PIPE_BYTES = 65536
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ground:
-    """What an engine has found and prepared on this machine, the same for all its sandboxes.
-
-    Attributes:
-        bwrap: The program.
-        layout: What is visible inside.
-        copies: Directory for copies of mounts, one subdirectory a sandbox.
-        cgroups: Where control groups can be made.
-        uids: Users for sandboxes, or None where they run as this process's user.
-        seccomp: The filter, or None where it has no numbers for this machine.
-        counts_per_sandbox: Whether RLIMIT_NPROC counts one sandbox's processes alone.
-        labels: Fresh labels.
-        threads: For what blocks; of its own, so that no other work can hold up the end of a sandbox.
-    """
-
-    bwrap: Path
-    layout: Layout
-    copies: Path
-    cgroups: Cgroups
-    uids: UidPool | None
-    seccomp: bytes | None = field(repr=False)
-    counts_per_sandbox: bool
-    labels: Iterator[str]
-    threads: ThreadPoolExecutor = field(repr=False)
 
 
 @dataclass(slots=True)
@@ -93,6 +66,7 @@ class Cage:
     _options: int = -1
     _status: int = -1
     _report: bytes = b""
+    _closed: bool = False
     _writable: list[tuple[int, Path]] = field(default_factory=list)
 
     def acquire(self) -> None:
@@ -187,7 +161,7 @@ class Cage:
         return sources
 
     def send_options(self, job: SandboxJob, sources: Sequence[Path]) -> None:
-        """Tell bwrap what to set up; it does so, and its init process waits for `open_gate`.
+        """Tell bwrap what to set up; it does so, and its init process waits for a line on standard input.
 
         Raises:
             OSError: The options are too long.
@@ -202,56 +176,69 @@ class Cage:
         os.close(self._options)
         self._options = -1
 
-    async def find_init(self) -> bool:
-        """Wait for bwrap's report of its init process; False when it ended before."""
+    async def find_init(self) -> None:
+        """Wait for bwrap's report of its init process.
+
+        Raises:
+            ProcessLookupError: It ended before.
+        """
+        self._check_open()
         loop = asyncio.get_running_loop()
         news = asyncio.Event()
-        loop.add_reader(self._status, news.set)
+        status = os.dup(self._status)  # of our own, because `close` may come while we wait
+        loop.add_reader(status, news.set)
         try:
             while b"\n" not in self._report:
                 await news.wait()
                 news.clear()
-                if not self._read_report():
-                    return False
+                if not self._read_report(status):
+                    raise ProcessLookupError("bwrap ended before it had made a sandbox")
         finally:
-            loop.remove_reader(self._status)
+            loop.remove_reader(status)
+            os.close(status)
         self.init_pid = json.loads(self._report.split(b"\n", 1)[0])["child-pid"]
-        return True
 
-    def hold_init(self) -> bool:
-        """Take hold of the init process; False when it ended before."""
+    def hold_init(self) -> None:
+        """Take hold of the init process.
+
+        Raises:
+            ProcessLookupError: It has ended.
+        """
         assert self.child is not None
-        try:
-            self._init = os.pidfd_open(self.init_pid)
-            if _parent_of(self.init_pid) == self.child.pid:
-                return True
+        self._check_open()
+        self._init = os.pidfd_open(self.init_pid)
+        if _parent_of(self.init_pid) != self.child.pid:
             os.close(self._init)  # its number was reused: the descriptor is of a stranger
             self._init = -1
-        except ProcessLookupError:
-            pass
-        return False
+            raise ProcessLookupError("the init process has ended")
 
     def enclose_init(self) -> None:
-        """Put the init process into the control group, which it is not in if it is older than bwrap's move there."""
+        """Put the init process into the control group, which it is not in if it is older than bwrap's move there.
+
+        Raises:
+            ProcessLookupError: It has ended.
+        """
         if self.group is not None:
-            self.group.add(self.init_pid)
+            try:
+                self.group.add(self.init_pid)
+            except FileNotFoundError as error:
+                raise ProcessLookupError("the sandbox has ended, and its control group is gone") from error
 
     async def open_writable(self, job: SandboxJob) -> None:
-        """Open the writable mounts of the sandbox from outside, once they are all there, before the program starts."""
+        """Open the writable mounts of the sandbox from outside, once they are all there, before the program starts.
+
+        Raises:
+            ProcessLookupError: It has ended.
+        """
         root = Path(f"/proc/{self.init_pid}/root")
         for mount in job.mounts:
             if not mount.writable:
                 continue
             while not _is_set_up(root):  # noqa: ASYNC110 - another process makes it true
                 await asyncio.sleep(0.001)
+            self._check_open()
             flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
             self._writable.append((os.open(f"{root}{mount.target}", flags), mount.source))
-
-    def open_gate(self) -> None:
-        """Let the program start: the init process has waited for a line. Nothing else was written yet."""
-        assert self.child is not None
-        assert self.child.stdin is not None
-        os.write(self.child.stdin.fileno(), b"\n")
 
     def kill(self) -> None:
         """See `Containment`."""
@@ -265,17 +252,17 @@ class Cage:
 
     def finish(self, returncode: int, *, killed: bool) -> Ending:
         """See `Containment`."""
-        self._read_report()
+        self._read_report(self._status)
         codes = [json.loads(line).get("exit-code") for line in self._report.splitlines()]
         code = codes[-1] if codes else None
         memory = self.group is not None and self.group.out_of_memory_kills() > 0
         peak = self.group.peak_memory_mb() if self.group is not None else None
         notes = []
         try:
-            for directory, source in self._writable:
+            for directory, source in tuple(self._writable):
                 notes.append(return_tree(directory, source, max_bytes=self.limits.work_mb << 20))
         finally:
-            self.release()
+            self._remove()
         return Ending(
             # bwrap reports the end by signal N as 128 + N, as shells do
             code=returncode if code is None else 128 - code if 128 < code <= 128 + _LAST_SIGNAL else code,
@@ -285,53 +272,53 @@ class Cage:
             note="\n".join(filter(None, notes)),
         )
 
+    def close(self) -> None:
+        """See `Containment`. The user is free for others from here on."""
+        for descriptor in (self._init, self._options, self._status, *(opened for opened, _ in self._writable)):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._init = self._options = self._status = -1
+        self._writable.clear()
+        self._closed = True
+        if self.lease is not None:
+            self.lease.release()
+
     def abandon(self) -> None:
-        """End a sandbox that nobody has attached to, and release what it holds."""
+        """End a sandbox that nobody has taken over yet, and give back what it holds."""
         if self.child is not None:
             self.child.kill()
             self.child.wait()
             for stream in (self.child.stdin, self.child.stdout, self.child.stderr):
                 if stream is not None:
                     stream.close()
-        self.release()
+        try:
+            self._remove()
+        finally:
+            self.close()
 
-    def release(self) -> None:
-        """Give back everything it holds on the host; its processes are dead."""
-        for directory, _ in self._writable:
-            os.close(directory)
-        self._writable.clear()
-        for descriptor in (self._init, self._options, self._status):
-            if descriptor >= 0:
-                os.close(descriptor)
-        self._init = self._options = self._status = -1
+    def _remove(self) -> None:
+        """Remove what it has on the host. If bwrap ended before its init process was held, that may be left."""
+        if self.child is not None and self._options < 0 and self._init < 0:  # it had its options: so it may have one
+            end_labelled(lambda label: label == self.label)
         if self.label:
             remove_tree(self.ground.copies / self.label)
-        try:
-            if self.group is not None:
-                self.group.remove()
-                self.group = None
-        finally:
-            if self.lease is not None:
-                self.lease.release()
+        if self.group is not None:
+            self.group.remove()
 
-    def _read_report(self) -> bool:
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ProcessLookupError("the sandbox has ended")
+
+    def _read_report(self, status: int) -> bool:
         """Read what bwrap has reported so far; False when it will report no more."""
         while True:
             try:
-                data = os.read(self._status, 65536)
+                data = os.read(status, 65536)
             except BlockingIOError:
                 return True
             if not data:
                 return False
             self._report += data
-
-
-def as_user(uid: int) -> list[str]:
-    """Return the command that becomes another user and then what follows.
-
-    Starting a child as another user from Python copies the whole address space first, which costs several milliseconds.
-    """
-    return ["/usr/bin/setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--no-new-privs", "--"]
 
 
 def _is_set_up(root: Path) -> bool:
@@ -340,6 +327,8 @@ def _is_set_up(root: Path) -> bool:
         return root.stat().st_dev != Path("/").stat().st_dev and Path(f"{root}{STAGED}").is_dir()
     except PermissionError:  # while it changes its user namespace
         return False
+    except FileNotFoundError as error:
+        raise ProcessLookupError("the init process has ended") from error
 
 
 def _parent_of(pid: int) -> int:

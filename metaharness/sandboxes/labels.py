@@ -10,11 +10,14 @@ import itertools
 import os
 import re
 import secrets
-from collections.abc import Iterator
+import select
+import signal
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 PREFIX = "metaharness-"
+_END_TIMEOUT_S = 5.0
 _LABELLED_ARGUMENTS = 20  # past the commands that change user and limits, far before the program inside
 _LABEL = re.compile(rf"{PREFIX}(\d+)-(\d+)-(\d+)-(\d+)\Z")
 
@@ -71,6 +74,11 @@ def labelled_processes() -> Iterator[int]:
             yield int(entry.name)
 
 
+def end_labelled(wanted: Callable[[str], bool]) -> list[int]:
+    """End every process of this user with a label that is `wanted`, and wait for its end; returns which did."""
+    return [pid for pid in labelled_processes() if _end(pid, wanted)]
+
+
 def label_of(pid: int) -> str:
     """Return the label among the first arguments of a process, or an empty string."""
     try:
@@ -82,6 +90,23 @@ def label_of(pid: int) -> str:
         if owner_of(label) is not None:
             return label
     return ""
+
+
+def _end(pid: int, wanted: Callable[[str], bool]) -> bool:
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return False
+    try:
+        if not wanted(label_of(pid)):  # asked of exactly the process that the descriptor holds
+            return False
+        signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+        select.select([descriptor], [], [], _END_TIMEOUT_S)
+    except (ProcessLookupError, PermissionError):  # it ended by itself, or is another user's
+        return False
+    finally:
+        os.close(descriptor)
+    return True
 
 
 def _pid_namespace() -> int:

@@ -15,8 +15,9 @@ import logging
 
 from metaharness.errors import SandboxUnavailable
 from metaharness.job import SandboxJob
-from metaharness.sandboxes.cage import Cage, Ground
+from metaharness.sandboxes.cage import Cage
 from metaharness.sandboxes.command import inner_command
+from metaharness.sandboxes.ground import Ground
 from metaharness.sandboxes.process import PipedProcess, in_thread
 from metaharness.sandboxes.watchdog import watch_memory
 
@@ -103,10 +104,14 @@ async def launch(ground: Ground, job: SandboxJob, spare: Spare) -> PipedProcess:
     _logger.debug("sandbox %s: %s", cage.label, dict(job.labels))
     try:
         async with asyncio.timeout(_SETUP_TIMEOUT_S):
-            await _set_up(cage, job, process, enclosed=ready is not None)
+            await _set_up(cage, job, enclosed=ready is not None)
+            await process.write(b"\n")  # what its init process waits for: now the program starts
     except TimeoutError as error:
         await process.kill()
         raise SandboxUnavailable(f"bubblewrap did not set up a sandbox within {_SETUP_TIMEOUT_S:.0f} s") from error
+    except (ProcessLookupError, ConnectionError) as error:
+        await process.wait()  # it has ended by itself: this raises with what bwrap said
+        raise SandboxUnavailable("a sandbox ended before it was set up") from error
     except OSError as error:
         await process.kill()
         raise SandboxUnavailable(f"a sandbox could not be set up: {error}") from error
@@ -120,19 +125,21 @@ async def launch(ground: Ground, job: SandboxJob, spare: Spare) -> PipedProcess:
     return process
 
 
-async def _set_up(cage: Cage, job: SandboxJob, process: PipedProcess, *, enclosed: bool) -> None:
-    """Bring the sandbox to where its program runs, within all its limits."""
+async def _set_up(cage: Cage, job: SandboxJob, *, enclosed: bool) -> None:
+    """Bring the sandbox to where its program can start, within all its limits.
+
+    Raises:
+        ProcessLookupError: It has ended.
+    """
     if not enclosed:
         # Its init process may be made before this move has ended, and is then moved by itself below; but it is the
         # first move that costs time, which passes while bwrap is busy.
         await in_thread(cage.ground.threads, cage.enclose_child)
-    if not await cage.find_init() or not cage.hold_init():
-        await process.wait()  # raises with what bwrap said
-        raise SandboxUnavailable("bubblewrap ended before its sandbox was set up")
+    await cage.find_init()
+    cage.hold_init()
     if not enclosed:
         await in_thread(cage.ground.threads, cage.enclose_init)
     await cage.open_writable(job)
-    cage.open_gate()
 
 
 def _cage_for(ground: Ground, job: SandboxJob) -> Cage:

@@ -45,12 +45,16 @@ class Containment(Protocol):
         ...
 
     def finish(self, returncode: int, *, killed: bool) -> Ending:
-        """Make sure that the tree is gone and give everything back; runs in a thread, once, after the child's end.
+        """Make sure that the tree is gone, and remove what it has on the host; runs in a thread, once, at the end.
 
         Args:
             returncode: Of the child.
             killed: Whether the engine or the caller ended it.
         """
+        ...
+
+    def close(self) -> None:
+        """Close descriptors; runs in the event loop's thread as all else that uses them, after `finish`."""
         ...
 
 
@@ -151,6 +155,7 @@ class PipedProcess:
             raise
         finally:
             self._timer.cancel()
+            self._containment.close()
             await self._detach()
         stderr = self._errors.text()
         if ending.lost:

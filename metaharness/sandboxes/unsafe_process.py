@@ -72,6 +72,9 @@ class _Group:
         shutil.rmtree(self.directory)
         return Ending(code=returncode)
 
+    def close(self) -> None:
+        """See `Containment`; it has no descriptors."""
+
 
 class UnsafeProcessEngine:
     """See the module.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -345,6 +346,40 @@ async def test_the_most_memory_used_is_known(bubblewrap: BubblewrapEngine) -> No
     ran = await run_python(bubblewrap, "a = bytearray(50 << 20)\nfor i in range(0, len(a), 4096): a[i] = 1")
     assert ran.end.peak_memory_mb is not None
     assert 50 <= ran.end.peak_memory_mb < 80
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+async def test_a_storm_of_launches_kills_and_cancellations_leaves_nothing(
+    bubblewrap: BubblewrapEngine, seed: int
+) -> None:
+    """The fixture looks for what is left; here every sandbox that is waited for ends as it was told to."""
+    chance = random.Random(seed)
+
+    async def one(number: int) -> None:
+        await asyncio.sleep(chance.random() * 0.5)
+        limits = Limits(timeout_s=chance.choice([0.01, 0.05, 60.0]), work_mb=4, memory_mb=chance.choice([64, 128]))
+        launching = asyncio.create_task(bubblewrap.launch(python_job("print(input())", limits=limits)))
+        if chance.random() < 0.4:
+            await asyncio.sleep(chance.random() * 0.06)
+            launching.cancel()
+        try:
+            process = await launching
+        except (asyncio.CancelledError, SandboxUnavailable):  # ended while it was set up
+            return
+        if chance.random() < 0.5:
+            await asyncio.sleep(chance.random() * 0.03)
+            await process.kill()
+            assert (await process.wait()).reason in ("killed", "timeout")
+            return
+        try:
+            await process.write(b"%d\n" % number)
+        except ConnectionError:
+            assert (await process.wait()).reason == "timeout"
+            return
+        ran = await collect(process)
+        assert (ran.end.reason, ran.out) == ("exited", b"%d\n" % number) or ran.end.reason == "timeout"
+
+    await asyncio.gather(*map(one, range(60)))
 
 
 # ------------------------------------------------------------------------------------------------------------ choosing
