@@ -96,7 +96,11 @@ class SandboxProcess(Protocol):
         ...
 
     async def wait(self) -> SandboxExit:
-        """Wait for the end (also of the time limit) and for the whole process tree to be gone."""
+        """Wait for the end (also of the time limit) and for the whole process tree to be gone.
+
+        Raises:
+            SandboxUnavailable: It could not be set up after all, or was lost: nothing that the program did.
+        """
         ...
 
     async def kill(self) -> None:
