@@ -126,7 +126,9 @@ def test_success_is_counted_by_operator_and_mechanism(campaign: Campaign) -> Non
     campaign.record((seed,), "move_constant SHOTS up", "duplicate", seed)
     found = gather(campaign.history.root, seed, "codemods")
     assert found.operators == {"graft": Tally(wins=1, losses=1), "move_constant": Tally(losses=2)}
-    assert found.mechanisms["graft ask from x"] == Tally(wins=1)
+    assert found.mechanisms["graft ask from x"] == found.tally("graft ask from x") == Tally(wins=1)
+    assert found.targets["graft ask"] == found.tally("graft ask from z") == Tally(wins=1, losses=1)
+    assert found.tally("graft parse_answer from z") == Tally()
     assert gather(campaign.history.root, seed, "somebody").operators == {}
 
 
@@ -215,6 +217,7 @@ def test_every_failure_that_steers_is_evidence() -> None:
     usual = steered.promise(Evidence(rollouts=4))
     assert steered.promise(Evidence(rollouts=4, malformed=("a", "b"))) > usual
     assert steered.promise(Evidence(rollouts=4, crashed=("a",))) > usual
+    assert usual < steered.promise(Evidence()) < OPERATORS["graft"].promise(Evidence())
 
 
 def test_scoring_and_schemas_weigh_more_where_answers_have_the_wrong_form() -> None:
@@ -225,6 +228,15 @@ def test_scoring_and_schemas_weigh_more_where_answers_have_the_wrong_form() -> N
     usual, malformed = weights(Evidence()), weights(Evidence(rollouts=2, malformed=("a", "b")))
     assert malformed["graft ask from label_scoring"] > usual["graft ask from label_scoring"]
     assert malformed["graft ask from vote"] == usual["graft ask from vote"]
+
+
+def test_reading_answers_otherwise_weighs_little_where_all_can_be_read() -> None:
+    def weight(evidence: Evidence) -> float:
+        moves = OPERATORS["graft"].moves(material("direct", "chain_of_thought", evidence=evidence))
+        return next(move.weight for move in moves if move.mechanism == "graft parse_answer from chain_of_thought")
+
+    assert weight(Evidence(rollouts=9)) < weight(Evidence(rollouts=9, malformed=("a",)))
+    assert weight(Evidence(rollouts=9)) < weight(Evidence())
 
 
 def test_a_draw_follows_the_tally() -> None:

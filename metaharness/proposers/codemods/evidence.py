@@ -45,7 +45,8 @@ class Evidence:
 
     Attributes:
         operators: Tally by operator.
-        mechanisms: Tally by mechanism: operator, target and donor.
+        targets: Tally by operator and target: the first two words of a mechanism.
+        mechanisms: Tally by mechanism: operator, target and, for example, donor.
         rollouts: Practice rollouts of the base that count.
         wrong: Digests of its practice tasks without the full reward on any attempt.
         malformed: Digests of those whose answer had the wrong form.
@@ -55,6 +56,7 @@ class Evidence:
     """
 
     operators: Mapping[str, Tally] = field(default_factory=dict)
+    targets: Mapping[str, Tally] = field(default_factory=dict)
     mechanisms: Mapping[str, Tally] = field(default_factory=dict)
     rollouts: int = 0
     wrong: tuple[str, ...] = ()
@@ -68,9 +70,18 @@ class Evidence:
         """Practice tasks on which there was no answer that could be right: of the wrong form, or none at all."""
         return tuple(dict.fromkeys((*self.malformed, *self.crashed)))
 
+    def tally(self, mechanism: str) -> Tally:
+        """Return what is known of a mechanism; of all with its target where it has not been tried."""
+        return self.mechanisms.get(mechanism) or self.targets.get(target_of(mechanism)) or Tally()
+
     def share(self, tasks: tuple[str, ...]) -> float:
         """Return the share of the base's practice rollouts that these tasks are, in [0, 1]."""
         return min(1.0, len(tasks) / self.rollouts) if self.rollouts else 0.0
+
+
+def target_of(mechanism: str) -> str:
+    """Return operator and target of a mechanism."""
+    return " ".join(mechanism.split()[:2])
 
 
 def gather(history: Path, base: str, proposer: str) -> Evidence:
@@ -90,6 +101,7 @@ def gather(history: Path, base: str, proposer: str) -> Evidence:
         return cards[candidate]
 
     operators: dict[str, Tally] = {}
+    targets: dict[str, Tally] = {}
     mechanisms: dict[str, Tally] = {}
     for row in read_proposals(history):
         mechanism = str(row.get("mechanism") or "")
@@ -101,13 +113,15 @@ def gather(history: Path, base: str, proposer: str) -> Evidence:
         if row.get("verdict") == "accepted":
             won = _did_better(card(str(child)), card(str(parents[0])))
         if won is not None:
-            for table, key in ((operators, mechanism.partition(" ")[0]), (mechanisms, mechanism)):
+            keys = (mechanism.partition(" ")[0], target_of(mechanism), mechanism)
+            for table, key in zip((operators, targets, mechanisms), keys, strict=True):
                 before = table.get(key, Tally())
                 table[key] = Tally(wins=before.wins + won, losses=before.losses + (not won))
     behind = frozenset(other for other in known if _did_better(card(base), card(other)))
     settled = _settled(history, base, known, card)
     return Evidence(
         operators=operators,
+        targets=targets,
         mechanisms=mechanisms,
         settled=settled,
         behind=behind,

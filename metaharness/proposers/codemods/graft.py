@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from metaharness.proposers.codemods.material import Material, Move, Source
 from metaharness.proposers.codemods.module import StepModule
 from metaharness.proposers.codemods.transplant import Site, reads_examples, take_function, take_learning
+from metaharness.proposers.codemods.wrap import PARSE
 from metaharness.source import SourceTree
 
 NAME = "graft"
@@ -14,6 +15,8 @@ WRAPPED = ("_once", "_unchecked")
 """Endings of the names that `wrap_vote` and `wrap_retry` give to what they wrap: still the same step."""
 SETTLED = 0.4
 """Weight of replacing a step that has been changed with success: others have more to gain."""
+READABLE = 0.1
+"""Weight of another way to read answers where all can be read."""
 BEHIND = 0.4
 """Weight of a donor that does worse than the base."""
 
@@ -89,6 +92,8 @@ def _weight(material: Material, donor: Source, other: StepModule, target: str, s
     weight = SETTLED if target in evidence.settled else 1.0
     if donor.candidate in evidence.behind:
         weight *= BEHIND
+    if target == PARSE and evidence.rollouts and not evidence.unusable:
+        weight *= READABLE
     code = "\n".join(other.plain[name] for name in other.closure([source]))
     if "schema=" in code or ".choose(" in code:
         # It cannot answer in the wrong form.

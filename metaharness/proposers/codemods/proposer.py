@@ -10,7 +10,7 @@ from typing import Any
 
 from metaharness.candidate import Manifest, Proposal
 from metaharness.errors import ProposalFailed
-from metaharness.proposers.codemods.evidence import Evidence, gather
+from metaharness.proposers.codemods.evidence import Evidence, Tally, gather
 from metaharness.proposers.codemods.material import Material, Move, Source, same_code_key
 from metaharness.proposers.codemods.operators import OPERATORS
 from metaharness.protocols import ProposalContext
@@ -115,19 +115,12 @@ def _drawn(material: Material, dice: random.Random) -> Iterator[Move]:
         if not left[name]:
             names.remove(name)
             continue
-        draws = [move.weight * _draw_move(move, evidence, dice) for move in left[name]]
+        draws = [move.weight * evidence.tally(move.mechanism).draw(dice) for move in left[name]]
         yield left[name].pop(max(range(len(draws)), key=draws.__getitem__))
 
 
 def _draw_operator(name: str, evidence: Evidence, dice: random.Random) -> float:
-    tally = evidence.operators.get(name)
-    rate = tally.draw(dice) if tally is not None else dice.random()
-    return OPERATORS[name].promise(evidence) * rate
-
-
-def _draw_move(move: Move, evidence: Evidence, dice: random.Random) -> float:
-    tally = evidence.mechanisms.get(move.mechanism)
-    return tally.draw(dice) if tally is not None else dice.random()
+    return OPERATORS[name].promise(evidence) * evidence.operators.get(name, Tally()).draw(dice)
 
 
 def _known_trees(context: ProposalContext) -> dict[str, SourceTree]:
