@@ -16,6 +16,8 @@ RACE_TASKS_WITHOUT_CAP = 24
 """Val tasks a finalist in the race, when no cap on rollouts says how much a share of it is."""
 CONTROL_TASKS = 16
 """Val tasks for each bundled harness, on average, when the best of them is chosen."""
+CONTROL_SLOWNESS = 3
+"""How many times longer a rollout takes when the controls are chosen: some bundled harnesses vote or think aloud."""
 COST_MARGIN = 1.3
 """How much dearer than the mean so far a rollout of the end is taken to be."""
 TIME_MARGIN = 1.15
@@ -52,7 +54,8 @@ class EndPlan:
 
     def seconds(self, rollout_s: float, concurrency: int) -> float:
         """Return the wall-clock seconds to set aside, given the seconds that a rollout takes."""
-        return self.total * rollout_s / concurrency * TIME_MARGIN
+        rollouts = self.race + self.test + CONTROL_SLOWNESS * self.controls
+        return rollouts * rollout_s / concurrency * TIME_MARGIN
 
 
 def plan_end(spec: CampaignSpec, environments: Mapping[str, Environment], bundled: int) -> EndPlan:

@@ -52,3 +52,4 @@ def test_what_is_set_aside_follows_what_a_rollout_costs() -> None:
     assert amount.input_tokens == 13_000
     assert amount.cost_usd == pytest.approx(1.3)
     assert end.seconds(2.0, concurrency=4) == pytest.approx(57.5)
+    assert EndPlan(race=10, controls=20, test=30).seconds(2.0, concurrency=4) == pytest.approx(57.5)

@@ -237,7 +237,7 @@ class Final:
         When the hours are used up, the rest is left out: the order of units is random, so what there is stays fair.
         """
         parts = self._parts
-        waiting = iter(units)
+        waiting = iter([unit for unit in units if parts.ledger.rollout(unit) is None])
         running: set[asyncio.Task[RolloutRecord]] = set()
         stopped = False
         try:

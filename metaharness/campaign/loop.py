@@ -208,7 +208,9 @@ class Search:
     def _measure(self, record: RolloutRecord) -> None:
         """Learn what a rollout costs, and set aside for the end accordingly."""
         self._usage += record.usage
-        self._seconds.append(record.seconds)
+        if record.usage.model_calls:
+            # One that the reply cache answered says nothing of the end, whose tasks nobody was asked about yet.
+            self._seconds.append(record.seconds)
         self._rollouts += 1
         mean = Usage(
             input_tokens=self._usage.input_tokens // self._rollouts,
