@@ -32,8 +32,8 @@ from metaharness.spec import CampaignSpec, ProposerSpec
 from metaharness.strategies import strategy_registry
 from metaharness.task import Part
 from metaharness.trajectory import write_durably
+from metaharness.unit import CONTROL_PREFIX
 
-CONTROL_PREFIX = "control-"
 NEIGHBOURS_HARNESS = "neighbour_vote"
 """The bundled harness without a model that the control `neighbours` stands for; it does not compete as `bundled`."""
 

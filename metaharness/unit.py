@@ -10,6 +10,9 @@ from metaharness.score import Score
 from metaharness.task import Part
 from metaharness.trajectory import RolloutStatus
 
+CONTROL_PREFIX = "control-"
+"""Begins the ids of harnesses that are measured beside the candidates and are none: `control-few_shot`."""
+
 
 class Purpose(StrEnum):
     """Why a rollout was run; search-time evidence and final readings are never mixed."""

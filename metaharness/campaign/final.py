@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from metaharness.assembly import CONTROL_PREFIX, NEIGHBOURS_HARNESS, Assembly
+from metaharness.assembly import NEIGHBOURS_HARNESS, Assembly
 from metaharness.campaign.progress import Observer, Progress
 from metaharness.protocols import TaskRef
 from metaharness.report.scorecards import compare_records, estimate_records, summary
@@ -17,7 +17,7 @@ from metaharness.strategies.evidence import shuffled, units_of, weighted_mean
 from metaharness.strategies.race import plan_rounds, race_order, survivors
 from metaharness.task import Part, Split
 from metaharness.trajectory import RolloutStatus
-from metaharness.unit import Purpose, RolloutRecord, RolloutUnit
+from metaharness.unit import CONTROL_PREFIX, Purpose, RolloutRecord, RolloutUnit
 
 TEST_BLOCK = 40
 """Test tasks that one harness is run on before the next one is. A model server keeps the prefixes of one harness's

@@ -7,10 +7,13 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
+
+from metaharness.unit import CONTROL_PREFIX
 
 CONTROL_NAMES = {
-    "bundled": "best bundled harness, unevolved",
-    "neighbours": "nearest-neighbour vote, no model",
+    "bundled": "unevolved",
+    "neighbours": "no model",
 }
 
 
@@ -62,24 +65,26 @@ def next_commands(campaign: str, winner: str) -> list[str]:
 
 
 def _table(test: dict[str, Any]) -> Table:
-    table = Table(title="test split, read once", title_justify="left")
-    for column in ("harness", "id"):
-        table.add_column(column)
-    for column in ("reward [95%]", "winner minus it [95%]", "tokens/task", "s/task"):
-        table.add_column(column, justify="right")
-    _row(table, "winner", test["winner_id"], test["winner"], None)
-    _row(table, "seed", test["seed_id"], test["seed"], test["paired"])
+    table = Table(title="test split, read once", title_justify="left", box=None, padding=(0, 1, 0, 0))
+    table.add_column("harness", no_wrap=True)
+    for column in ("reward [95%]", "winner minus it", "tokens", "s"):
+        table.add_column(column, justify="right", no_wrap=True)
+    _row(table, f"winner {test['winner_id']}", test["winner"], None)
+    _row(table, f"seed {test['seed_id']}", test["seed"], test["paired"])
     for label, control in test["controls"].items():
-        _row(table, CONTROL_NAMES[label], control["id"], control, control["winner_minus_control"])
+        name = control["id"].removeprefix(CONTROL_PREFIX)
+        _row(table, f"{CONTROL_NAMES[label]} {name}", control, control["winner_minus_control"])
     return table
 
 
-def _row(table: Table, name: str, identifier: str, part: dict[str, Any], paired: dict[str, Any] | None) -> None:
-    low, high = part["interval"]
-    cells = [name, identifier, "missing" if part["mean"] is None else f"{part['mean']:.3f} [{low:.3f}, {high:.3f}]"]
+def _row(table: Table, name: str, part: dict[str, Any], paired: dict[str, Any] | None) -> None:
+    cells = [name, "missing" if part["mean"] is None else f"{part['mean']:.2f} {_ends(part['interval'], '.2f')}"]
     if paired is None or paired["difference"] is None:
         cells.append("")
     else:
-        cells.append(f"{paired['difference']:+.3f} [{paired['interval'][0]:+.3f}, {paired['interval'][1]:+.3f}]")
-    cells += [f"{part['tokens_per_rollout']:.0f}", f"{part['seconds_per_rollout']:.2f}"]
-    table.add_row(*cells)
+        cells.append(f"{paired['difference']:+.2f} {_ends(paired['interval'], '+.2f')}")
+    table.add_row(*map(Text, cells), f"{part['tokens_per_rollout']:.0f}", f"{part['seconds_per_rollout']:.2f}")
+
+
+def _ends(interval: list[float], form: str) -> str:
+    return f"[{interval[0]:{form}}, {interval[1]:{form}}]"
