@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from metaharness.spec import CampaignSpec
 
 
+INTERRUPTED = 130
+"""Exit code of a command that was stopped by a signal, as shells have it."""
+
+
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.command()(run)
@@ -105,7 +109,11 @@ def _execute(spec: CampaignSpec, *, root: Path, base: Path, resuming: bool, as_j
         finally:
             await assembly.aclose()
 
-    result, summary = asyncio.run(go())
+    try:
+        result, summary = asyncio.run(go())
+    except asyncio.CancelledError:
+        print(f"stopped; go on with: metaharness resume {spec.name}", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED) from None
     if as_json:
         print_json(summary)
     elif result.finished:
@@ -124,7 +132,6 @@ def _handle_signals(campaign: Any) -> None:
     def on_signal() -> None:
         nonlocal asked
         if asked:
-            print("stopping now; go on later with `metaharness resume`", file=sys.stderr)
             for task in asyncio.all_tasks(loop):
                 task.cancel()
             return

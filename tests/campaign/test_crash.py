@@ -95,6 +95,29 @@ def test_ctrl_c_once_drains_saves_and_names_resume(tmp_path: Path) -> None:
     assert len(rows(archive)) >= 5
 
 
+def test_ctrl_c_twice_stops_now_and_nothing_is_lost(tmp_path: Path) -> None:
+    archive = tmp_path / "archive"
+    spec = write_world(tmp_path)
+    harness = tmp_path / "seed" / "harness.py"
+    slow = "(__import__('time').sleep(25), self.model.complete(task.input, max_tokens=8).text)[1]"
+    harness.write_text(harness.read_text().replace("self.model.complete(task.input, max_tokens=8).text", slow))
+    process = start("run", str(spec), archive=archive)
+    deadline = time.monotonic() + 60
+    while not rows(archive):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    time.sleep(2.0)  # by now one rollout of the few that are answered at once is followed by one that sleeps
+    known = rows(archive)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, output
+    assert "Traceback" not in output
+    assert "metaharness resume climb" in output
+    assert {unit: rows(archive)[unit] for unit in known} == known
+
+
 def test_two_processes_cannot_run_one_campaign(tmp_path: Path) -> None:
     archive = tmp_path / "archive"
     first = start("run", str(write_world(tmp_path)), archive=archive, CAMPAIGN_PAUSE_S="0.05")
