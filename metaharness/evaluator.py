@@ -14,10 +14,10 @@ from metaharness.errors import BudgetExhausted
 from metaharness.exchange import canonical_json
 from metaharness.history import History
 from metaharness.ledger import FitRecord, Ledger
-from metaharness.protocols import Environment, FitSet
+from metaharness.protocols import Environment
 from metaharness.rollout import RolloutOutcome, RolloutRunner, runtime_digest
 from metaharness.source import SourceTree
-from metaharness.task import Part, Task
+from metaharness.task import FitSet, Part, Task
 from metaharness.trajectory import RolloutStatus, write_durably
 from metaharness.unit import Purpose, RolloutRecord, RolloutUnit
 

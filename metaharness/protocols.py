@@ -15,7 +15,7 @@ from metaharness.exchange import ChooseRequest, CompleteRequest, ModelInfo, Mode
 from metaharness.job import EngineReport, SandboxExit, SandboxJob
 from metaharness.score import Score
 from metaharness.source import SourceTree
-from metaharness.task import Example, Part, Split, Task
+from metaharness.task import Part, Split, Task
 from metaharness.unit import ProposalRecord, RolloutRecord, RolloutUnit
 
 # ---------------------------------------------------------------------------------------------- models
@@ -397,11 +397,3 @@ class Strategy(Protocol[State]):
     def finalists(self, state: State, count: int) -> Sequence[str]:
         """Return up to `count` candidate ids, best first; they are raced on val."""
         ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FitSet:
-    """The labelled examples that `learn` receives, and their digest."""
-
-    examples: tuple[Example, ...]
-    digest: str

@@ -100,6 +100,14 @@ class Task:
         }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitSet:
+    """The labelled examples that `learn` receives, and their digest."""
+
+    examples: tuple[Example, ...]
+    digest: str
+
+
 def train_part(digest: str, fit_share: float = FIT_SHARE) -> Part:
     """Return the part of a train task: fit or practice, by hash, so that it stays when tasks are added.
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from metaharness.errors import EnvironmentFormatError
 from metaharness.exchange import canonical_json
-from metaharness.protocols import Environment, FitSet
-from metaharness.task import Part, Split, Task, train_part
+from metaharness.protocols import Environment
+from metaharness.task import FitSet, Part, Split, Task, train_part
 
 
 def split_parts(environment: Environment) -> Mapping[Part, list[Task]]:

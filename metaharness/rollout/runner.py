@@ -16,7 +16,7 @@ from typing import TypeVar
 from metaharness.budget import Reservation
 from metaharness.errors import InfraError, UserError
 from metaharness.job import Limits
-from metaharness.protocols import Environment, EnvironmentInfo, EnvironmentSession, FitSet, SandboxEngine
+from metaharness.protocols import Environment, EnvironmentInfo, EnvironmentSession, SandboxEngine
 from metaharness.rollout.calls import Calls, Gateway
 from metaharness.rollout.conversation import Conversation, StreamBounds
 from metaharness.rollout.orders import (
@@ -34,7 +34,7 @@ from metaharness.rollout.stage import runtime_digest
 from metaharness.rollout.visit import ENGINE_GRACE_S, Visit, Visitor
 from metaharness.runtime.frames import valid_json
 from metaharness.source import SourceTree
-from metaharness.task import Example, Task
+from metaharness.task import Example, FitSet, Task
 from metaharness.trajectory import RolloutStatus, Trajectory
 from metaharness.unit import RolloutUnit
 

@@ -4,10 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from metaharness.protocols import FitSet
 from metaharness.rollout import FitOutcome
 from metaharness.source import SourceTree
-from metaharness.task import Example
+from metaharness.task import Example, FitSet
 from metaharness.trajectory import RolloutStatus
 from tests.rollout.support import Bench, gateway, harness, task
 from tests.rollout.test_hostile import FORGE, forge
