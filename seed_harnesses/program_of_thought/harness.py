@@ -83,8 +83,8 @@ def build_prompt(task: Task, shots: list[Example]) -> list[dict[str, str]]:
 
 
 def ask(model: Model, task: Task, prompt: list[dict[str, str]], examples: list[Example]) -> str:
-    """Ask once."""
-    return model.complete(prompt, max_tokens=ANSWER_TOKENS).text
+    """Ask once; an equals sign or a new line ends the expression."""
+    return model.complete(prompt, max_tokens=ANSWER_TOKENS, stop=["=", "\n"]).text
 
 
 def parse_answer(text: str, task: Task) -> str:
