@@ -84,7 +84,8 @@ class GreedyState:
 class Greedy:
     """Accept a challenger when it is ahead of the incumbent on the same tasks after the last rung.
 
-    A challenger is dropped at a rung when it is behind by more than one standard error of the paired difference.
+    A challenger is dropped when it is behind by more than one standard error of the paired difference, and from the
+    second rung on when it is not ahead: most changes change nothing, and a search lives from trying many.
     """
 
     def start(self, setup: SearchSetup) -> GreedyState:
@@ -189,7 +190,8 @@ class Greedy:
             broken = bool(challenger.rewards) and challenger.errors == len(challenger.rewards)
             difference, error = self._lead(state)
             last = state.rung == len(state.options.rungs) - 1 or self._val_used_up(state)
-            if broken or (incumbent is not None and (difference < -error or (last and not difference > 0))):
+            must_lead = last or state.rung >= 1
+            if broken or (incumbent is not None and (difference < -error or (must_lead and not difference > 0))):
                 state = self._retire(replace(state, challenger=None), challenger)
             elif last:
                 state = replace(state, incumbent=challenger, challenger=None)

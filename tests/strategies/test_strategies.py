@@ -73,6 +73,12 @@ def test_a_clearly_worse_challenger_is_dropped_before_val() -> None:
     assert {unit.part for unit in world.rollouts if unit.candidate == "c0001"} == {Part.PRACTICE}
 
 
+def test_a_challenger_that_changes_nothing_is_dropped_at_the_second_rung() -> None:
+    world = World(truth={"c0000": 0.5}, steps=(0.0,), noisy=False)
+    search(strategy_registry().load("greedy")(), setup(practice=4, rungs=[6, 12, 24]), world, rollouts=200)
+    assert sum(unit.candidate == "c0001" for unit in world.rollouts) == 4 + 12
+
+
 def test_missing_rewards_are_not_zeros(strategy: Strategy[Any]) -> None:
     """A candidate whose rollouts are all missing must not be ranked below one that fails."""
     state = strategy.start(setup(practice=2, rungs=[2]))
