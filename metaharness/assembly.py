@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from metaharness.archive import Archive
+from metaharness.archive.archive import REPOSITORY_NAME
 from metaharness.budget import Budget
 from metaharness.environments import load_environment
 from metaharness.environments.parts import fit_set, split_parts
@@ -22,6 +25,7 @@ from metaharness.history import History
 from metaharness.ledger import FILE_NAME, Ledger
 from metaharness.models import create_backend, price_of
 from metaharness.models.gateway import ModelGateway
+from metaharness.models.prices import FREE, Price
 from metaharness.proposers import proposer_registry
 from metaharness.protocols import Environment, Proposer, SandboxEngine, SearchSetup, Strategy, TaskRef
 from metaharness.reserve import EndPlan, plan_end
@@ -114,16 +118,18 @@ async def assemble(
     Raises:
         UserError: One line: what is wrong, where, and what to do.
     """
-    archive = Archive.open(root, create=not resume)
-    directory = archive.campaign_dir(spec.name)
-    if not resume and directory.exists():
+    known = None if not resume and _can_be_made(root) else Archive.open(root, create=not resume)
+    if known is not None and not resume and (known.campaign_dir(spec.name) / SPEC_FILE).exists():
         raise ArchiveError(
             f"campaign {spec.name!r} exists in {root}: continue it with `metaharness resume {spec.name}`, "
             "or give the spec another name"
         )
     given = spec.seeds
     spec = resolve_spec(spec, base)
-    seeds = [load_harness(ref, base=base, archive=archive) for ref in spec.seeds]
+    seeds = []
+    for number, ref in enumerate(spec.seeds):
+        with _field(f"seeds[{number}]"):
+            seeds.append(load_harness(ref, base=base, archive=known))
     environments, weights = _environments(spec, base)
     gate = Gate(environments=list(environments.values()))
     for ref, tree in zip(given, seeds, strict=True):
@@ -132,7 +138,8 @@ async def assemble(
     bench = _bench(environments)
     controls = _controls(spec)
     end = plan_end(spec, environments, bundled=max(0, len(controls) - 1))
-    strategy: Strategy[Any] = strategy_registry().load(spec.strategy.kind)()
+    with _field("strategy.kind"):
+        strategy: Strategy[Any] = strategy_registry().load(spec.strategy.kind)()
     setup = SearchSetup(
         seeds=tuple(f"c{number:04d}" for number in range(len(seeds))),
         tasks={part: _refs(bench, weights, part) for part in (Part.PRACTICE, Part.VAL)},
@@ -140,12 +147,18 @@ async def assemble(
         options=spec.strategy.options,
     )
     strategy.start(setup)
-    proposers = [(item.share, _proposer(item, base, archive)) for item in spec.proposers]
+    proposers = [
+        (item.share, _proposer(f"proposers[{number}]", item, base, known)) for number, item in enumerate(spec.proposers)
+    ]
     backend = create_backend(spec.model)
     try:
         price = price_of(spec.model)
-        engine = await select_engine(spec.sandbox.engine)
+        _refuse_endless(spec, price)
+        with _field("sandbox.engine"):
+            engine = await select_engine(spec.sandbox.engine)
         await engine.sweep()
+        archive = known or Archive.open(root, create=True)
+        directory = archive.campaign_dir(spec.name)
         ledger = _open_ledger(
             directory,
             spec,
@@ -227,6 +240,25 @@ async def assemble(
     )
 
 
+def _can_be_made(root: Path) -> bool:
+    """Return whether there is no archive yet and one can be made; opening it says what is wrong otherwise."""
+    if os.access(root / REPOSITORY_NAME, os.F_OK):
+        return False
+    way = (root.absolute(), *root.absolute().parents)
+    nearest = next(path for path in way if os.access(path, os.F_OK))
+    return os.access(nearest, os.W_OK | os.X_OK)
+
+
+def _refuse_endless(spec: CampaignSpec, price: Price) -> None:
+    """Refuse a cap that nothing would ever reach."""
+    caps = spec.budget
+    if price == FREE and caps.usd is not None and caps.rollouts is caps.tokens is caps.hours is caps.proposals is None:
+        raise SpecError(
+            f"budget.usd: calls of {spec.model.ref} are counted as 0 dollars, so this cap alone would never end the "
+            "campaign: set rollouts, tokens or hours too"
+        )
+
+
 def _refuse_broken(gate: Gate, ref: str, tree: SourceTree) -> None:
     for finding in gate.inspect_seed(tree).findings:
         if finding.fatal:
@@ -269,11 +301,23 @@ def _refs(bench: Bench, weights: Mapping[str, float], part: Part) -> tuple[TaskR
     )
 
 
-def _proposer(item: ProposerSpec, base: Path, archive: Archive) -> Proposer:
-    names = item.donors if item.donors is not None else tuple(bundled_harnesses())
-    donors = {Path(name).name: load_harness(name, base=base, archive=archive) for name in names}
-    found: Proposer = proposer_registry().load(item.kind)(donors=donors)
+def _proposer(where: str, item: ProposerSpec, base: Path, archive: Archive | None) -> Proposer:
+    donors = {}
+    for number, name in enumerate(item.donors if item.donors is not None else bundled_harnesses()):
+        with _field(f"{where}.donors[{number}]"):
+            donors[Path(name).name] = load_harness(name, base=base, archive=archive)
+    with _field(f"{where}.kind"):
+        found: Proposer = proposer_registry().load(item.kind)(donors=donors)
     return found
+
+
+@contextmanager
+def _field(where: str) -> Iterator[None]:
+    """Put the field of the spec before what is wrong with its value."""
+    try:
+        yield
+    except UserError as error:
+        raise type(error)(f"{where}: {error}") from error
 
 
 def _controls(spec: CampaignSpec) -> dict[str, SourceTree]:

@@ -69,5 +69,8 @@ def read_frozen_spec(archive: Archive, name: str) -> CampaignSpec:
     """
     path = archive.campaign_dir(name) / SPEC_FILE
     if not path.is_file():
-        raise ArchiveError(unknown_name("campaign", name, archive.campaigns()))
+        known = archive.campaigns()
+        if name in known:
+            raise ArchiveError(f"campaign {name!r}: {path} is gone, without which it can be neither read nor resumed")
+        raise ArchiveError(unknown_name("campaign", name, known))
     return parse_spec(path.read_text("utf-8"), str(path))

@@ -17,10 +17,16 @@ NAME_PATTERN = r"^[a-z0-9][a-z0-9_.-]{0,62}$"
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-class PriceSpec(_Section):
+class _Plain(_Section):
+    """A section of plain values, where `"80"` and `true` are no numbers."""
+
+    model_config = ConfigDict(strict=True)
+
+
+class PriceSpec(_Plain):
     """Token prices in US dollars per million tokens; override the dated table."""
 
     input_usd_per_mtok: float = Field(ge=0)
@@ -28,7 +34,7 @@ class PriceSpec(_Section):
     cached_usd_per_mtok: float | None = Field(default=None, ge=0)
 
 
-class ModelSpec(_Section):
+class ModelSpec(_Plain):
     """[model]: what the harnesses call.
 
     Attributes:
@@ -44,7 +50,7 @@ class ModelSpec(_Section):
 
     ref: str = Field(pattern=r"^[a-z0-9_-]+/.+$")
     temperature: float = Field(default=0.0, ge=0, le=2)
-    base_url: str | None = None
+    base_url: str | None = Field(default=None, pattern=r"^https?://\S+$")
     api_key_env: str | None = None
     price: PriceSpec | None = None
     allow_unknown_price: bool = False
@@ -52,7 +58,7 @@ class ModelSpec(_Section):
     retries: int = Field(default=4, ge=0, le=20)
 
 
-class EnvironmentSpec(_Section):
+class EnvironmentSpec(_Plain):
     """[[environments]]: a reference, its weight in the mean, and optional caps on tasks per split.
 
     A cap takes the first tasks in an order given by their digests, so that it is the same in every run.
@@ -80,7 +86,7 @@ class StrategySpec(_Section):
     options: dict[str, Any] = Field(default_factory=dict)
 
 
-class BudgetSpec(_Section):
+class BudgetSpec(_Plain):
     """[budget]: hard caps; at least one must be set.
 
     Attributes:
@@ -108,7 +114,7 @@ class BudgetSpec(_Section):
         return Caps(**self.model_dump())
 
 
-class SandboxSpec(_Section):
+class SandboxSpec(_Plain):
     """[sandbox]: engine and limits, see `Limits`."""
 
     engine: str = "auto"

@@ -15,7 +15,9 @@ def first_error(error: ValidationError, model: type[BaseModel]) -> str:
         error: What `model.model_validate` raised.
         model: The model, for the nearest known name of an unknown field.
     """
-    detail = error.errors(include_url=False)[0]
+    details = error.errors(include_url=False)
+    # A misspelt field is missing under its right name too; how it was spelt helps more.
+    detail = next((found for found in details if found["type"] == "extra_forbidden"), details[0])
     location = detail["loc"]
     where = field_path(location)
     if detail["type"] == "extra_forbidden":

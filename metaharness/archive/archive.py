@@ -88,7 +88,9 @@ class Archive:
             with FileLock.acquire(root / LOCK_NAME, what=f"archive {root}", wait_s=lock_wait_s):
                 if not git_dir.exists():
                     Repository.create(git_dir)
-        if not (git_dir / "HEAD").is_file():
+        if os.access(root, os.F_OK) and not os.access(root, os.R_OK):
+            raise ArchiveError(f"archive {root}: not readable: choose another directory (--archive)")
+        if not os.access(git_dir / "HEAD", os.R_OK):
             raise ArchiveError(
                 f"archive {root}: there is none: `metaharness run` makes one, --archive or METAHARNESS_ARCHIVE names "
                 "another"

@@ -18,6 +18,9 @@ def main() -> None:
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
+    except PermissionError as error:
+        print(f"error: {error.filename}: {error.strerror}: choose another path or change its rights", file=sys.stderr)
+        sys.exit(2)
     except MetaharnessError as error:
         print(f"failed: {error}", file=sys.stderr)
         sys.exit(1)

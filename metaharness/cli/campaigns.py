@@ -28,7 +28,7 @@ def register(app: typer.Typer) -> None:
 
 
 def run(
-    spec: Annotated[Path, typer.Argument(help="The campaign.toml.")],
+    spec: Annotated[Path, typer.Argument(help="The campaign.toml.", readable=False)],
     archive: ArchiveOption = DEFAULT_ARCHIVE,
     as_json: JsonOption = False,
 ) -> None:

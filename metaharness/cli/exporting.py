@@ -17,7 +17,7 @@ def register(app: typer.Typer) -> None:
 
 def export(
     candidate: Annotated[str, typer.Argument(help="Candidate: campaign/c0042, or campaign/best for its winner.")],
-    to: Annotated[Path, typer.Option(help="Directory to make; must not exist.")],
+    to: Annotated[Path, typer.Option(help="Directory to make; must not exist.", readable=False)],
     as_: Annotated[Literal["directory"], typer.Option("--as", help="What to make of it.")] = "directory",
     archive: ArchiveOption = DEFAULT_ARCHIVE,
 ) -> None:

@@ -61,7 +61,7 @@ def check(
 
 @app.command()
 def new(
-    directory: Annotated[Path, typer.Argument(help="Directory to make; must not exist.")],
+    directory: Annotated[Path, typer.Argument(help="Directory to make; must not exist.", readable=False)],
     like: Annotated[str, typer.Option(help="Bundled harness to start from.")] = "direct",
 ) -> None:
     """Start a new harness as a copy of a bundled one."""

@@ -13,6 +13,7 @@ ArchiveOption = Annotated[
     typer.Option(
         "--archive",
         envvar="METAHARNESS_ARCHIVE",
+        readable=False,  # not checked here: our own message is one line
         help="Directory of the archive.",
         show_default="./archive",
     ),

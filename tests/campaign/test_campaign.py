@@ -171,17 +171,30 @@ def test_a_model_that_is_always_down_fails_the_run_and_scores_nothing(tmp_path: 
     ("change", "message"),
     [
         (("rollouts = 260", "rollouts = 60"), "budget.rollouts: 60 leaves nothing for the search"),
-        (('"./seed"', '"dirct"'), "unknown seed 'dirct'; did you mean 'direct'?"),
+        (("rollouts = 260", "rollouts = true"), "budget.rollouts: input should be a valid integer"),
+        (("rollouts = 260", 'rollouts = "260"'), "budget.rollouts: input should be a valid integer"),
+        (("rollouts = 260", "hours = inf"), "budget.hours: input should be a finite number"),
+        (("rollouts = 260", "usd = 5"), "budget.usd: calls of scripted/tests.campaign.doubles:know are counted as 0"),
+        (("seeds = ", "sedes = "), "campaign.toml: sedes: unknown field; did you mean 'seeds'?"),
+        (("[model]", '[model]\nbase_url = "here"'), "model.base_url"),
+        (('"./seed"', '"dirct"'), "seeds[0]: unknown seed 'dirct'; did you mean 'direct'?"),
+        (('"./seed"', '"archive:climb/c0000"'), "seeds[0]: seed 'archive:climb/c0000': there is no archive"),
         (('"./seed"', '"./nowhere"'), "seed './nowhere': no such directory"),
         (('"./env"', '"./nowhere"'), "environments[0].ref './nowhere'"),
         (('seeds = ["./seed"]', 'seeds = ["./seed"]\nscope = "prompts"'), "none of its files may be changed"),
         (('"./env"', '"suport_intents"'), "did you mean 'support_intents'?"),
-        (('kind = "greedy"', 'kind = "greddy"'), "unknown strategy 'greddy'; did you mean 'greedy'?"),
+        (('kind = "greedy"', 'kind = "greddy"'), "strategy.kind: unknown strategy 'greddy'; did you mean 'greedy'?"),
         (("practice = 4", "practise = 4"), "strategy.options.practise: unknown field; did you mean 'practice'?"),
         (("scripted/tests.campaign.doubles:know", "scriptd/x"), "did you mean 'scripted'?"),
         (("scripted/tests.campaign.doubles:know", "scripted/nothing"), "model.ref"),
-        (("tests.campaign.doubles:Ladder", "codemod"), "unknown proposer 'codemod'; did you mean 'codemods'?"),
-        (('engine = "bubblewrap"', 'engine = "bubblewrp"'), "did you mean 'bubblewrap'?"),
+        (
+            ("tests.campaign.doubles:Ladder", "codemod"),
+            "proposers[0].kind: unknown proposer 'codemod'; did you mean 'codemods'?",
+        ),
+        (
+            ('engine = "bubblewrap"', 'engine = "bubblewrp"'),
+            "sandbox.engine: unknown sandbox engine 'bubblewrp'; did you mean 'bubblewrap'?",
+        ),
     ],
 )
 def test_a_wrong_request_is_one_line_and_leaves_nothing_behind(
@@ -194,7 +207,7 @@ def test_a_wrong_request_is_one_line_and_leaves_nothing_behind(
         api.run(spec, archive=tmp_path / "archive")
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
-    assert not (tmp_path / "archive" / "campaigns" / "climb").exists()
+    assert not (tmp_path / "archive").exists()
 
 
 def test_a_resume_under_another_environment_is_refused(tmp_path: Path) -> None:

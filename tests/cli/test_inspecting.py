@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from metaharness.archive import Archive
 from tests.cli.support import Cli
 
 Ended = tuple[Path, dict[str, Any]]
@@ -121,3 +122,12 @@ def test_an_absent_archive_is_named(cli: Cli, tmp_path: Path) -> None:
     done = cli("ls", "--archive", tmp_path / "none")
     assert done.code == 2
     assert "there is none" in done.err
+
+
+def test_a_campaign_without_its_spec_is_not_called_unknown(cli: Cli, tmp_path: Path) -> None:
+    with Archive.open(tmp_path / "archive", create=True) as archive:
+        archive.campaign_dir("lost").mkdir()
+    done = cli("best", "lost", "--archive", tmp_path / "archive")
+    assert done.code == 2
+    assert "spec.toml is gone" in done.err
+    assert done.err.count("\n") == 1
