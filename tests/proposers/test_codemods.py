@@ -230,6 +230,24 @@ def test_scoring_and_schemas_weigh_more_where_answers_have_the_wrong_form() -> N
     assert malformed["graft ask from vote"] == usual["graft ask from vote"]
 
 
+def test_what_donors_do_alike_is_offered_once() -> None:
+    moves = OPERATORS["graft"].moves(material("direct", *TREES))
+    mechanisms = [move.mechanism for move in moves]
+    assert len(set(mechanisms)) == len(mechanisms)
+    offered = {name for name in TREES if f"graft select_examples from {name}" in mechanisms}
+    # json_repair shows fewer examples than few_shot, vote as many; the others show none, as the base.
+    assert offered == {"few_shot", "json_repair", "nearest_examples", "program_of_thought"}
+
+
+def test_a_success_settles_less_while_much_is_wrong() -> None:
+    def weight(wrong: tuple[str, ...]) -> float:
+        evidence = Evidence(rollouts=4, wrong=wrong, settled=frozenset({"ask"}))
+        moves = OPERATORS["graft"].moves(material("direct", "vote", evidence=evidence))
+        return next(move.weight for move in moves if move.details["target"] == "ask")
+
+    assert weight(()) < weight(("a", "b")) < weight(("a", "b", "c", "d")) == 1.0
+
+
 def test_reading_answers_otherwise_weighs_little_where_all_can_be_read() -> None:
     def weight(evidence: Evidence) -> float:
         moves = OPERATORS["graft"].moves(material("direct", "chain_of_thought", evidence=evidence))

@@ -13,6 +13,8 @@ from metaharness.source import SourceTree
 NAME = "graft"
 WRAPPED = ("_once", "_unchecked")
 """Endings of the names that `wrap_vote` and `wrap_retry` give to what they wrap: still the same step."""
+SCORING = 1.5
+"""Weight of comparing log-probabilities: small models know more than they say (Zhao et al. 2021)."""
 SETTLED = 0.4
 """Weight of replacing a step that has been changed with success: others have more to gain."""
 READABLE = 0.1
@@ -22,12 +24,19 @@ BEHIND = 0.4
 
 
 def moves(material: Material) -> list[Move]:
-    """Return a move for every step that a donor does in another way under the same name and signature."""
+    """Return a move for every step that a donor does in another way under the same name and signature.
+
+    What several donors do alike, helpers and constants included, is offered once, from the first of them.
+    """
     found: list[Move] = []
     for path, site in material.sites.items():
+        offered: set[tuple[str, str]] = set()
         for donor in material.donors:
             for other, target, source in pairs(site, donor):
-                found.append(_move(material, path, donor, other, target, source))
+                key = target, code_of(other, source)
+                if key not in offered:
+                    offered.add(key)
+                    found.append(_move(material, path, donor, other, target, source))
     return found
 
 
@@ -71,6 +80,11 @@ def take_step(site: Site, target: str, donor: Source, other: StepModule, source:
     return module
 
 
+def code_of(module: StepModule, name: str) -> str:
+    """Return the code of a function with the helpers and constants that it needs."""
+    return "\n".join(module.plain[other] for other in module.closure([name]))
+
+
 def _move(material: Material, path: str, donor: Source, other: StepModule, target: str, source: str) -> Move:
     def apply() -> SourceTree | None:
         module = take_step(material.sites[path], target, donor, other, source)
@@ -89,12 +103,15 @@ def _move(material: Material, path: str, donor: Source, other: StepModule, targe
 def _weight(material: Material, donor: Source, other: StepModule, target: str, source: str) -> float:
     """Weigh a graft by how the base fails, and by what is known of the step and of the donor."""
     evidence = material.evidence
-    weight = SETTLED if target in evidence.settled else 1.0
+    # The more is still wrong, the less a first success settles.
+    weight = SETTLED + (1.0 - SETTLED) * evidence.share(evidence.wrong) if target in evidence.settled else 1.0
     if donor.candidate in evidence.behind:
         weight *= BEHIND
     if target == PARSE and evidence.rollouts and not evidence.unusable:
         weight *= READABLE
-    code = "\n".join(other.plain[name] for name in other.closure([source]))
+    code = code_of(other, source)
+    if ".choose(" in code:
+        weight *= SCORING
     if "schema=" in code or ".choose(" in code:
         # It cannot answer in the wrong form.
         weight *= 1.0 + 2.0 * evidence.share(evidence.unusable)
