@@ -35,10 +35,14 @@ def first_error(error: ValidationError, model: type[BaseModel]) -> str:
 
 
 def field_path(location: tuple[int | str, ...]) -> str:
-    """Return `environments[0].ref` for `("environments", 0, "ref")`."""
+    """Return `environments[0].ref` for `("environments", 0, "ref")`; always one line, whatever a file's keys hold."""
     path = ""
     for part in location:
-        path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else str(part)
+        if isinstance(part, int):
+            path += f"[{part}]"
+            continue
+        name = part if part and part.isprintable() else repr(part)
+        path += f".{name}" if path else name
     return path
 
 

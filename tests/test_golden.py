@@ -34,7 +34,8 @@ def test_campaign() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (('name = "support"', 'nam = "support"'), "campaign.toml: name: missing"),
+        (('name = "support"', 'nam = "support"'), "campaign.toml: nam: unknown field; did you mean 'name'?"),
+        (('name = "support"', ""), "campaign.toml: name: missing"),
         (("rollouts = 1500", "rollout = 1500"), "budget.rollout: unknown field; did you mean 'rollouts'?"),
         (("rollouts = 1500", "rollouts = 0"), "budget.rollouts: input should be greater than 0 (got 0)"),
         (("rollouts = 1500", 'rollouts = "many"'), "budget.rollouts: input should be a valid integer"),
