@@ -86,7 +86,7 @@ def test_the_demo_killed_resumed_inspected_and_exported(tmp_path: Path) -> None:
     assert test["controls"]["neighbours"]["tokens_per_rollout"] == 0
     winner = f"demo/{test['winner_id']}"
     assert "(winner)" in run("lineage", "demo")
-    assert "graft" in run("ls", "demo")
+    assert "graft" in run("ls", "demo", "--json")
     assert "hypothesis" in run("show", winner)
     assert run("diff", "demo/c0000", winner)
     run("export", "demo/best", "--as", "directory", "--to", str(tmp_path / "winner"))
