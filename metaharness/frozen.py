@@ -12,7 +12,7 @@ from metaharness.archive import Archive
 from metaharness.bundled import bundled_dir
 from metaharness.errors import ArchiveError, unknown_name
 from metaharness.harnesses import bundled_harnesses
-from metaharness.spec import CampaignSpec, parse_spec
+from metaharness.spec import CampaignSpec, load_spec
 
 SPEC_FILE = "spec.toml"
 
@@ -73,4 +73,4 @@ def read_frozen_spec(archive: Archive, name: str) -> CampaignSpec:
         if name in known:
             raise ArchiveError(f"campaign {name!r}: {path} is gone, without which it can be neither read nor resumed")
         raise ArchiveError(unknown_name("campaign", name, known))
-    return parse_spec(path.read_text("utf-8"), str(path))
+    return load_spec(path)

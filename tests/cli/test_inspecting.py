@@ -131,3 +131,7 @@ def test_a_campaign_without_its_spec_is_not_called_unknown(cli: Cli, tmp_path: P
     assert done.code == 2
     assert "spec.toml is gone" in done.err
     assert done.err.count("\n") == 1
+    (archive.campaign_dir("lost") / "spec.toml").write_bytes(b"\xff")
+    done = cli("best", "lost", "--archive", tmp_path / "archive")
+    assert done.code == 2
+    assert "spec.toml: cannot be read" in done.err
