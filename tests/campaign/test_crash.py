@@ -106,8 +106,12 @@ def test_ctrl_c_twice_stops_now_and_nothing_is_lost(tmp_path: Path) -> None:
     while not rows(archive):
         assert time.monotonic() < deadline
         time.sleep(0.1)
-    time.sleep(2.0)  # by now one rollout of the few that are answered at once is followed by one that sleeps
-    known = rows(archive)
+    known, since = rows(archive), time.monotonic()
+    while time.monotonic() - since < 4.0:  # when no row comes for so long, every rollout under way is one that sleeps
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+        if (now := rows(archive)).keys() != known.keys():
+            known, since = now, time.monotonic()
     process.send_signal(signal.SIGINT)
     time.sleep(0.5)
     process.send_signal(signal.SIGTERM)
